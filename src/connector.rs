@@ -1,0 +1,103 @@
+//! What publishes to one kind of platform.
+//!
+//! A connector knows a platform and nothing of tasks, leases or databases: it is asked to look for a marked article,
+//! or to publish one, and says what it saw. What follows from that is decided by [`crate::task`].
+
+use std::future::Future;
+use std::pin::Pin;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use crate::article::Content;
+
+pub mod static_site;
+
+/// A connector's answer, when it comes.
+pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a platform lets the service promise about "once" (contract §9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarantee {
+    /// The platform drops a second request with our key: sending the same request again *is* the look-up.
+    NativeKey,
+}
+
+impl Guarantee {
+    /// The name used in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NativeKey => "native_key",
+        }
+    }
+}
+
+/// One article to be published on one account.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The publication's mark on the platform: the same for every try, safe in a URL and as a file name.
+    pub marker: String,
+    /// The tenant's name.
+    pub tenant: String,
+    /// The account's settings, as its platform defines them.
+    pub settings: Value,
+    /// The article.
+    pub content: Content,
+    /// When the task was submitted: the article's date.
+    pub submitted_at: DateTime<Utc>,
+}
+
+/// Where an article stands on a platform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// The public address.
+    pub url: String,
+    /// The platform's own id of it.
+    pub remote_id: String,
+}
+
+/// An error to be shown to the tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Stable, `snake_case`.
+    pub code: &'static str,
+    /// What happened and what to do, in a sentence.
+    pub message: String,
+}
+
+/// What a look-up by marker saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sighting {
+    /// The article is public.
+    Published(Remote),
+    /// It is proven that the article is not there.
+    Absent,
+    /// The platform could not be asked; why.
+    CannotTell(String),
+}
+
+/// What a request to publish came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The article is public.
+    Done(Remote),
+    /// The platform proved that it did nothing; another try may succeed.
+    Transient(Failure),
+    /// The platform proved that it did nothing, and another try would end the same.
+    Rejected(Failure),
+    /// Neither is proven: it is to be looked up, not repeated.
+    Unknown(String),
+}
+
+/// One kind of platform.
+pub trait Connector: Send + Sync {
+    /// What can be promised about "once" here.
+    fn guarantee(&self) -> Guarantee;
+
+    /// Looks for the article that carries `job.marker`. Changes nothing.
+    fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting>;
+
+    /// Publishes the article, marked with `job.marker`. Called only after `find` proved that it is absent.
+    fn publish<'a>(&'a self, job: &'a Job) -> Answering<'a, Verdict>;
+}

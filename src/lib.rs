@@ -1,0 +1,5 @@
+//! The unified article API of a content platform.
+
+pub mod article;
+pub mod clock;
+pub mod connector;

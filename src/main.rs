@@ -1,0 +1,3 @@
+//! The program `publish-ingest`.
+
+fn main() {}
