@@ -1,5 +1,12 @@
 //! The unified article API of a content platform.
 
+pub mod account;
 pub mod article;
+pub mod callback;
 pub mod clock;
 pub mod connector;
+pub mod json;
+pub mod retry;
+pub mod task;
+pub mod tenant;
+pub mod vault;

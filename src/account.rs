@@ -1,0 +1,78 @@
+//! Accounts and groups: their names, valid once parsed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest group code, in characters.
+pub const GROUP_CODE_MAX: usize = 64;
+
+/// A name that does not follow its rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {rule}")]
+pub struct BadName {
+    what: &'static str,
+    rule: &'static str,
+}
+
+/// A named set of accounts, in the caller's words.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GroupCode(String);
+
+impl GroupCode {
+    /// The code as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for GroupCode {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, BadName> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        if (1..=GROUP_CODE_MAX).contains(&text.len()) && text.chars().all(allowed) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(BadName { what: "a group code", rule: "is 1–64 of A-Z a-z 0-9 _ . -" })
+        }
+    }
+}
+
+impl TryFrom<String> for GroupCode {
+    type Error = BadName;
+
+    fn try_from(text: String) -> Result<Self, BadName> {
+        text.parse()
+    }
+}
+
+impl From<GroupCode> for String {
+    fn from(code: GroupCode) -> Self {
+        code.0
+    }
+}
+
+impl fmt::Display for GroupCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_codes_follow_their_rule() {
+        for good in ["a", "A-z_0.9", &"x".repeat(64)] {
+            assert_eq!(good.parse::<GroupCode>().unwrap().as_str(), good);
+        }
+        for bad in ["", "a b", "ä", "a/b", &"x".repeat(65)] {
+            assert!(bad.parse::<GroupCode>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Telling the caller.
+
+pub mod signature;
