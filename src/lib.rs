@@ -7,6 +7,7 @@ pub mod clock;
 pub mod connector;
 pub mod json;
 pub mod retry;
+pub mod store;
 pub mod task;
 pub mod tenant;
 pub mod vault;

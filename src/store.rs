@@ -1,0 +1,200 @@
+//! All SQL: one file per aggregate. Nothing above this room names `sqlx`.
+//!
+//! Every statement names the tenant. Due times, leases and pacing run on the database's clock, `now()`, to which each
+//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: publications,
+//! tasks, lanes, feed, each sorted by key; callbacks, then receivers.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
+use sqlx::{Connection, PgPool};
+
+use crate::clock::SharedClock;
+
+mod accounts;
+mod callbacks;
+mod codec;
+mod due;
+mod events;
+mod history;
+mod journal;
+mod publications;
+mod settle;
+mod tasks;
+mod tenants;
+
+pub use accounts::{Member, NewAccount};
+pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
+pub use due::Queue;
+pub use history::{HistoryRow, HistorySource};
+pub use journal::JournalEntry;
+pub use publications::{CLAIM_MOST, ClaimLimits, Claimed};
+pub use settle::{Settled, Settlement};
+pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
+pub use tenants::{AuthenticatedKey, KeyRow, Tenant};
+
+static MIGRATIONS: Migrator = sqlx::migrate!();
+
+/// How long a new connection or a free one is waited for: with it, an answer "unavailable" comes within 2 s.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection that lay idle for longer is asked whether it still lives before it is used.
+const TRUSTED_IDLE: Duration = Duration::from_millis(500);
+
+/// Why the database did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached, or is too busy; the same again may succeed, and the first may have got in.
+    #[error("the database cannot be reached: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// It refuses this statement or these values; the same again would end the same.
+    #[error("the database refused: {0}")]
+    Refused(#[source] sqlx::Error),
+    /// Its schema is not the one this program is made for.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// A stored secret cannot be opened.
+    #[error(transparent)]
+    Sealed(#[from] crate::vault::CannotOpen),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        if is_passing(&error) { Self::Unavailable(error) } else { Self::Refused(error) }
+    }
+}
+
+impl StoreError {
+    /// Whether the same again may succeed.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}
+
+/// Whether an error says something of the moment, not of the statement (`PostgreSQL` manual, appendix A).
+fn is_passing(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Database(database) => {
+            let code = database.code().unwrap_or_default();
+            // Connection lost; out of resources; shut down, starting or cancelled; deadlock, serialisation; lock wait;
+            // system error.
+            let passing_classes = ["08", "53", "57", "40", "58"];
+            passing_classes.iter().any(|class| code.starts_with(class)) || code == "55P03"
+        }
+        _ => false,
+    }
+}
+
+/// What is wrong with a database's schema.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// Made by a later version.
+    #[error("this database was made by a newer publish-ingest (schema {0}): run that version, or another database")]
+    Newer(i64),
+    /// A migration that was applied is not the one we know.
+    #[error("migration {0} of this database is not ours: it belongs to another build or another program")]
+    Other(i64),
+    /// Not there, or older.
+    #[error("this database's schema is missing or old: start `publish-ingest dev` on it, which brings it up to date")]
+    Missing,
+    /// A migration failed.
+    #[error("the schema could not be brought up to date: {0}")]
+    Failed(String),
+}
+
+/// The database.
+#[derive(Clone)]
+pub struct Store {
+    pool: PgPool,
+    clock: SharedClock,
+}
+
+impl Store {
+    /// A pool of at most `connections`, opened when needed: the database need not be there yet.
+    pub fn open(url: &str, connections: u32, clock: SharedClock) -> Result<Self, StoreError> {
+        let options = connect_options(url)?;
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .min_connections(0)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .test_before_acquire(false)
+            .before_acquire(|connection, meta| {
+                Box::pin(async move {
+                    Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok())
+                })
+            })
+            .connect_lazy_with(options);
+        Ok(Self { pool, clock })
+    }
+
+    /// Brings the schema up to date.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        let mut connection = self.pool.acquire().await?;
+        MIGRATIONS.run(&mut *connection).await.map_err(|error| match error {
+            MigrateError::VersionMissing(version) => SchemaError::Newer(version).into(),
+            MigrateError::VersionMismatch(version) => SchemaError::Other(version).into(),
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) if is_passing(&error) => {
+                StoreError::Unavailable(error)
+            }
+            other => SchemaError::Failed(other.to_string()).into(),
+        })
+    }
+
+    /// Checks that the database answers and its schema is the one this program is made for.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let applied = sqlx::query_scalar::<_, i64>(
+            "SELECT version FROM _sqlx_migrations WHERE success ORDER BY version",
+        )
+        .fetch_all(&self.pool)
+        .await;
+        let applied = match applied {
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42P01") => Vec::new(),
+            other => other?,
+        };
+        let known = MIGRATIONS.iter().map(|migration| migration.version).collect::<Vec<_>>();
+        if let Some(newer) = applied.iter().find(|version| !known.contains(version)) {
+            return Err(SchemaError::Newer(*newer).into());
+        }
+        if applied.len() < known.len() { Err(SchemaError::Missing.into()) } else { Ok(()) }
+    }
+
+    /// Closes all connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Creates a database on the server of `url` if it is not there. `name` is ours, never a caller's.
+pub async fn create_database(url: &str, name: &str) -> Result<(), StoreError> {
+    let mut connection = PgConnection::connect_with(&connect_options(url)?).await?;
+    let created = sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE \"{name}\"")))
+        .execute(&mut connection)
+        .await;
+    match created {
+        // 42P04: it exists.
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42P04") => Ok(()),
+        other => other.map(|_| ()).map_err(Into::into),
+    }
+}
+
+fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let options = PgConnectOptions::from_str(url).map_err(StoreError::Refused)?;
+    Ok(options.application_name("publish-ingest").options([
+        // No statement waits long for a lock, and none runs without end.
+        ("lock_timeout", "2s"),
+        ("statement_timeout", "30s"),
+        // A transaction left open holds back vacuum for every table.
+        ("idle_in_transaction_session_timeout", "10s"),
+        // Compiling costs more than any of our statements takes.
+        ("jit", "off"),
+    ]))
+}

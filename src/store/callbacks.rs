@@ -1,0 +1,286 @@
+//! Callbacks: claiming what is due, recording what came of it, looking one up.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::postgres::types::PgInterval;
+use uuid::Uuid;
+
+use super::{ClaimLimits, Store, StoreError};
+use crate::retry::interval;
+
+/// A callback in hand.
+#[derive(Debug, Clone)]
+pub struct ClaimedCallback {
+    /// Whose.
+    pub tenant_id: Uuid,
+    /// The event it delivers.
+    pub event_id: Uuid,
+    /// Where to.
+    pub url: String,
+    /// What every later write must name.
+    pub fence: i32,
+    /// How many tries were recorded before.
+    pub tries: i32,
+    /// The event's bytes.
+    pub body: Vec<u8>,
+}
+
+/// What follows a try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// It arrived.
+    Delivered,
+    /// Another try after this wait.
+    Again(Duration),
+    /// The schedule has run out.
+    Exhausted,
+    /// The receiver answered 410.
+    Gone,
+}
+
+/// A try and what follows.
+#[derive(Debug, Clone)]
+pub struct RecordedTry {
+    /// Whose.
+    pub tenant_id: Uuid,
+    /// The event.
+    pub event_id: Uuid,
+    /// The holder's fence.
+    pub fence: i32,
+    /// How long it took.
+    pub took: Duration,
+    /// The answer's status, if there was one.
+    pub http_status: Option<u16>,
+    /// The answer's first bytes.
+    pub answer_head: Option<Vec<u8>>,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// What follows.
+    pub then: Then,
+}
+
+/// A callback as it is shown.
+#[derive(Debug, Clone)]
+pub struct CallbackRow {
+    /// The event.
+    pub event_id: Uuid,
+    /// The event's bytes.
+    pub body: Vec<u8>,
+    /// Where to.
+    pub url: String,
+    /// `pending`, `delivered`, `exhausted` or `gone`.
+    pub status: String,
+    /// When the next try is due, if one is.
+    pub next_try_at: Option<DateTime<Utc>>,
+    /// When the event was written.
+    pub created_at: DateTime<Utc>,
+    /// When it ended.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Its tries, the first first.
+    pub tries: Vec<TryRow>,
+}
+
+/// A try as it is shown.
+#[derive(Debug, Clone)]
+pub struct TryRow {
+    /// When it began.
+    pub at: DateTime<Utc>,
+    /// How long it took.
+    pub took: Duration,
+    /// The answer's status.
+    pub http_status: Option<i32>,
+    /// The answer's first bytes.
+    pub answer_head: Option<Vec<u8>>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+impl Store {
+    /// Claims due callbacks of one tenant: for each receiver that has a free lane, as many as fit.
+    pub async fn claim_callbacks(
+        &self,
+        tenant_id: Uuid,
+        limits: &ClaimLimits,
+    ) -> Result<Vec<ClaimedCallback>, StoreError> {
+        let claimed = sqlx::query_as!(
+            ClaimedCallback,
+            "WITH RECURSIVE due AS (
+                (SELECT receiver, due_at FROM callbacks
+                WHERE tenant_id = $1 AND status = 'pending' AND lease_until IS NULL
+                ORDER BY tenant_id, receiver, due_at LIMIT 1)
+                UNION ALL
+                SELECT n.receiver, n.due_at FROM due CROSS JOIN LATERAL (
+                    SELECT c.receiver, c.due_at FROM callbacks c
+                    WHERE c.tenant_id = $1 AND c.status = 'pending' AND c.lease_until IS NULL
+                        AND c.receiver > due.receiver
+                    ORDER BY c.tenant_id, c.receiver, c.due_at LIMIT 1) n
+            ), free AS MATERIALIZED (
+                SELECT r.receiver, r.in_flight, r.max_in_flight - r.in_flight AS slots
+                FROM due JOIN receivers r ON r.tenant_id = $1 AND r.receiver = due.receiver
+                WHERE due.due_at <= now() + $4::interval AND r.free_at <= now() + $4::interval
+                    AND r.in_flight < r.max_in_flight
+                ORDER BY r.free_at LIMIT 16
+                FOR NO KEY UPDATE OF r SKIP LOCKED
+            ), pick AS MATERIALIZED (
+                SELECT q.event_id, q.receiver, f.in_flight FROM free f CROSS JOIN LATERAL (
+                    SELECT c.event_id, c.receiver FROM callbacks c
+                    WHERE c.tenant_id = $1 AND c.receiver = f.receiver AND c.status = 'pending'
+                        AND c.lease_until IS NULL AND c.due_at <= now() + $4::interval
+                    ORDER BY c.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
+                LIMIT 16
+            ), took AS (
+                UPDATE receivers r SET in_flight = k.in_flight + k.n, free_at = now() + $4::interval
+                FROM (SELECT receiver, in_flight, count(*)::int AS n FROM pick GROUP BY 1, 2) k
+                WHERE r.tenant_id = $1 AND r.receiver = k.receiver
+            ), mine AS (
+                UPDATE callbacks c SET fence = c.fence + 1, lease_owner = $2,
+                    lease_until = now() + $4::interval + $3::interval
+                WHERE c.tenant_id = $1 AND c.event_id = ANY (ARRAY(SELECT event_id FROM pick))
+                    AND c.status = 'pending' AND c.lease_until IS NULL
+                RETURNING c.*
+            )
+            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, e.body
+            FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id",
+            tenant_id,
+            limits.owner,
+            interval(limits.lease) as _,
+            self.clock.skew() as _,
+        );
+        Ok(claimed.fetch_all(&self.pool).await?)
+    }
+
+    /// Takes over the callbacks of one tenant whose holder's lease ran out, each with its slot of the lane. Whether
+    /// they arrived is unknown, so they are sent again: the receiver drops the second by its id.
+    pub async fn take_over_callbacks(
+        &self,
+        tenant_id: Uuid,
+        limits: &ClaimLimits,
+    ) -> Result<Vec<ClaimedCallback>, StoreError> {
+        let claimed = sqlx::query_as!(
+            ClaimedCallback,
+            "WITH pick AS MATERIALIZED (
+                SELECT event_id FROM callbacks
+                WHERE tenant_id = $1 AND lease_until IS NOT NULL AND lease_until <= now() + $4::interval
+                ORDER BY lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
+            ), mine AS (
+                UPDATE callbacks c SET fence = c.fence + 1, lease_owner = $2,
+                    lease_until = now() + $4::interval + $3::interval
+                WHERE c.tenant_id = $1 AND c.event_id = ANY (ARRAY(SELECT event_id FROM pick))
+                    AND c.lease_until IS NOT NULL
+                RETURNING c.*
+            )
+            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, e.body
+            FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id",
+            tenant_id,
+            limits.owner,
+            interval(limits.lease) as _,
+            self.clock.skew() as _,
+        );
+        Ok(claimed.fetch_all(&self.pool).await?)
+    }
+
+    /// Records a batch of tries of one tenant and frees their lanes. A try whose fence has moved on is left out.
+    pub async fn record_tries(&self, tenant_id: Uuid, batch: &[RecordedTry]) -> Result<(), StoreError> {
+        let status = |then: Then| match then {
+            Then::Again(_) => "pending",
+            Then::Delivered => "delivered",
+            Then::Exhausted => "exhausted",
+            Then::Gone => "gone",
+        };
+        let wait = |then: Then| match then {
+            Then::Again(wait) => interval(wait),
+            _ => TimeDelta::zero(),
+        };
+        sqlx::query!(
+            "WITH input AS MATERIALIZED (
+                SELECT * FROM unnest($2::uuid[], $3::int[], $4::interval[], $5::int[], $6::bytea[], $7::text[],
+                    $8::text[], $9::interval[])
+                AS u(event_id, fence, took, http_status, answer_head, error, status, wait)
+            ), locked AS MATERIALIZED (
+                SELECT c.event_id, i.fence, i.took, i.http_status, i.answer_head, i.error, i.status, i.wait
+                FROM callbacks c JOIN input i ON i.event_id = c.event_id AND i.fence = c.fence
+                WHERE c.tenant_id = $1 AND c.lease_until IS NOT NULL
+                ORDER BY c.event_id FOR UPDATE OF c
+            ), moved AS (
+                UPDATE callbacks c SET status = l.status, tries = c.tries + 1, due_at = now() + $10::interval + l.wait,
+                    lease_owner = NULL, lease_until = NULL,
+                    ended_at = CASE WHEN l.status <> 'pending' THEN now() + $10::interval END
+                FROM locked l WHERE c.tenant_id = $1 AND c.event_id = l.event_id
+                RETURNING c.receiver
+            ), noted AS (
+                INSERT INTO callback_tries (tenant_id, event_id, fence, at, duration, http_status, answer_head, error)
+                SELECT $1, event_id, fence, now() + $10::interval - took, took, http_status, answer_head, error FROM locked
+            ), freed AS MATERIALIZED (
+                SELECT receiver, count(*)::int AS n FROM moved GROUP BY 1
+            ), lane_locks AS MATERIALIZED (
+                SELECT r.receiver FROM receivers r JOIN freed USING (receiver)
+                WHERE r.tenant_id = $1 ORDER BY r.receiver FOR NO KEY UPDATE OF r
+            )
+            UPDATE receivers r SET in_flight = r.in_flight - f.n FROM freed f
+            WHERE r.tenant_id = $1 AND r.receiver = f.receiver AND (SELECT count(*) FROM lane_locks) >= 0",
+            tenant_id,
+            &batch.iter().map(|one| one.event_id).collect::<Vec<_>>(),
+            &batch.iter().map(|one| one.fence).collect::<Vec<_>>(),
+            &batch.iter().map(|one| interval(one.took)).collect::<Vec<_>>() as &[TimeDelta],
+            &batch.iter().map(|one| one.http_status.map(i32::from)).collect::<Vec<_>>() as &[Option<i32>],
+            &batch.iter().map(|one| one.answer_head.as_deref()).collect::<Vec<_>>() as &[Option<&[u8]>],
+            &batch.iter().map(|one| one.error.as_deref()).collect::<Vec<_>>() as &[Option<&str>],
+            &batch.iter().map(|one| status(one.then)).collect::<Vec<_>>() as &[&str],
+            &batch.iter().map(|one| wait(one.then)).collect::<Vec<_>>() as &[TimeDelta],
+            self.clock.skew() as _,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// The callback of one event, with its tries.
+    pub async fn callback(
+        &self,
+        tenant_id: Uuid,
+        event_id: Uuid,
+    ) -> Result<Option<CallbackRow>, StoreError> {
+        let row = sqlx::query!(
+            r#"SELECT c.event_id, e.body, c.url, c.status, CASE WHEN c.status = 'pending' THEN c.due_at END AS next_try_at,
+                c.created_at, c.ended_at
+            FROM callbacks c JOIN events e USING (tenant_id, event_id)
+            WHERE c.tenant_id = $1 AND c.event_id = $2"#,
+            tenant_id,
+            event_id,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let tries = sqlx::query!(
+            "SELECT at, duration, http_status, answer_head, error FROM callback_tries
+            WHERE tenant_id = $1 AND event_id = $2 ORDER BY fence",
+            tenant_id,
+            event_id,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let tries = tries.into_iter().map(|one| TryRow {
+            at: one.at,
+            took: duration(&one.duration),
+            http_status: one.http_status,
+            answer_head: one.answer_head,
+            error: one.error,
+        });
+        Ok(Some(CallbackRow {
+            event_id: row.event_id,
+            body: row.body,
+            url: row.url,
+            status: row.status,
+            next_try_at: row.next_try_at,
+            created_at: row.created_at,
+            ended_at: row.ended_at,
+            tries: tries.collect(),
+        }))
+    }
+}
+
+/// A stored duration; ours are below a day, so months and days are zero.
+pub(super) fn duration(stored: &PgInterval) -> Duration {
+    Duration::from_micros(u64::try_from(stored.microseconds).unwrap_or(0))
+}

@@ -1,0 +1,60 @@
+//! Which tenants have something due: the question the loops ask first.
+
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+
+/// What a loop works through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queue {
+    /// Publications, for the workers.
+    Publications,
+    /// Callbacks, for the dispatchers.
+    Callbacks,
+}
+
+impl Store {
+    /// At most `limit` tenants after `after` (in the order of their ids) that have something due, or held by a lease
+    /// that ran out.
+    pub async fn tenants_due(
+        &self,
+        queue: Queue,
+        after: Uuid,
+        limit: i64,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let skew = self.clock.skew();
+        let tenants = match queue {
+            Queue::Publications => {
+                sqlx::query_scalar!(
+                    "SELECT t.tenant_id FROM tenants t WHERE t.tenant_id > $1 AND (
+                        EXISTS (SELECT FROM publications p WHERE p.tenant_id = t.tenant_id
+                            AND p.status = 'submitted' AND p.due_at <= now() + $3::interval)
+                        OR EXISTS (SELECT FROM publications p WHERE p.tenant_id = t.tenant_id
+                            AND p.status = 'running' AND p.lease_until <= now() + $3::interval))
+                    ORDER BY t.tenant_id LIMIT $2",
+                    after,
+                    limit,
+                    skew as _,
+                )
+                .fetch_all(&self.pool)
+                .await?
+            }
+            Queue::Callbacks => {
+                sqlx::query_scalar!(
+                    "SELECT t.tenant_id FROM tenants t WHERE t.tenant_id > $1 AND (
+                        EXISTS (SELECT FROM callbacks c WHERE c.tenant_id = t.tenant_id
+                            AND c.status = 'pending' AND c.lease_until IS NULL AND c.due_at <= now() + $3::interval)
+                        OR EXISTS (SELECT FROM callbacks c WHERE c.tenant_id = t.tenant_id
+                            AND c.lease_until IS NOT NULL AND c.lease_until <= now() + $3::interval))
+                    ORDER BY t.tenant_id LIMIT $2",
+                    after,
+                    limit,
+                    skew as _,
+                )
+                .fetch_all(&self.pool)
+                .await?
+            }
+        };
+        Ok(tenants)
+    }
+}

@@ -1,0 +1,139 @@
+//! What happened to a task, from all that was written down.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::callbacks::duration;
+use super::{Store, StoreError};
+
+/// The most entries that one call returns, the newest: a task with many accounts and retries stays readable.
+const ENTRIES_MAX: i64 = 1_000;
+
+/// What an entry tells of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HistorySource {
+    /// A publication changed its state, or its holder.
+    Transition {
+        /// From.
+        from: String,
+        /// To.
+        to: String,
+        /// Why.
+        reason: String,
+    },
+    /// The platform was asked: to publish, or whether it holds the article.
+    Attempt {
+        /// `publish` or `probe`.
+        kind: String,
+        /// When the answer came.
+        ended_at: Option<DateTime<Utc>>,
+        /// What it came to.
+        outcome: Option<String>,
+        /// What came back.
+        detail: Option<String>,
+    },
+    /// A callback was tried.
+    Callback {
+        /// The event.
+        event_id: Uuid,
+        /// The answer's status.
+        http_status: Option<i32>,
+        /// How long it took, in milliseconds.
+        duration_ms: u64,
+        /// What went wrong.
+        error: Option<String>,
+    },
+}
+
+/// An entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HistoryRow {
+    /// When.
+    pub at: DateTime<Utc>,
+    /// The platform.
+    pub platform: String,
+    /// The account.
+    pub account_id: String,
+    /// Which run.
+    pub round: i32,
+    /// What.
+    pub source: HistorySource,
+}
+
+impl Store {
+    /// The history of a task's publications, the oldest entry first.
+    pub async fn history(&self, tenant_id: Uuid, task_id: Uuid) -> Result<Vec<HistoryRow>, StoreError> {
+        let transitions = sqlx::query!(
+            "SELECT x.at, p.platform, p.account_id, x.round, x.from_status, x.to_status, x.reason
+            FROM transitions x JOIN publications p USING (tenant_id, publication_id)
+            WHERE x.tenant_id = $1 AND x.task_id = $2 ORDER BY x.at DESC LIMIT $3",
+            tenant_id,
+            task_id,
+            ENTRIES_MAX,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let attempts = sqlx::query!(
+            "SELECT a.started_at, p.platform, p.account_id, a.round, a.kind, a.ended_at, a.outcome, a.detail
+            FROM publications p JOIN attempts a USING (tenant_id, publication_id)
+            WHERE p.tenant_id = $1 AND p.task_id = $2 ORDER BY a.started_at DESC LIMIT $3",
+            tenant_id,
+            task_id,
+            ENTRIES_MAX,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let tries = sqlx::query!(
+            "SELECT c.at, p.platform, p.account_id, e.round, e.event_id, c.http_status, c.duration, c.error
+            FROM events e
+            JOIN callback_tries c USING (tenant_id, event_id)
+            JOIN publications p ON p.tenant_id = e.tenant_id AND p.publication_id = e.publication_id
+            WHERE e.tenant_id = $1 AND e.task_id = $2 ORDER BY c.at DESC LIMIT $3",
+            tenant_id,
+            task_id,
+            ENTRIES_MAX,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut rows = Vec::with_capacity(transitions.len() + attempts.len() + tries.len());
+        rows.extend(transitions.into_iter().map(|row| HistoryRow {
+            at: row.at,
+            platform: row.platform,
+            account_id: row.account_id,
+            round: row.round,
+            source: HistorySource::Transition {
+                from: row.from_status,
+                to: row.to_status,
+                reason: row.reason,
+            },
+        }));
+        rows.extend(attempts.into_iter().map(|row| HistoryRow {
+            at: row.started_at,
+            platform: row.platform,
+            account_id: row.account_id,
+            round: row.round,
+            source: HistorySource::Attempt {
+                kind: row.kind,
+                ended_at: row.ended_at,
+                outcome: row.outcome,
+                detail: row.detail,
+            },
+        }));
+        rows.extend(tries.into_iter().map(|row| HistoryRow {
+            at: row.at,
+            platform: row.platform,
+            account_id: row.account_id,
+            round: row.round,
+            source: HistorySource::Callback {
+                event_id: row.event_id,
+                http_status: row.http_status,
+                duration_ms: u64::try_from(duration(&row.duration).as_millis()).unwrap_or(u64::MAX),
+                error: row.error,
+            },
+        }));
+        rows.sort_by_key(|row| row.at);
+        let surplus = rows.len().saturating_sub(usize::try_from(ENTRIES_MAX).unwrap_or(usize::MAX));
+        rows.drain(..surplus);
+        Ok(rows)
+    }
+}

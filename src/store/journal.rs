@@ -1,0 +1,83 @@
+//! The journal: what was about to be done, committed before it is done.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::retry::interval;
+
+/// A step of a run: a look at the platform that is over, or a try to publish that is about to begin.
+#[derive(Debug, Clone)]
+pub struct JournalEntry<'a> {
+    /// Whose.
+    pub tenant_id: Uuid,
+    /// The publication.
+    pub publication_id: Uuid,
+    /// The holder's fence.
+    pub fence: i32,
+    /// The publication's mark, stored with the first entry.
+    pub marker: &'a str,
+    /// The lease from now on.
+    pub lease: Duration,
+    /// The number of the probe among the holder's steps, its outcome and detail, and how long it took.
+    pub probe: (i32, &'static str, Option<&'a str>, Duration),
+    /// The number of the try that is about to begin, if one is.
+    pub publish: Option<i32>,
+}
+
+impl Store {
+    /// Writes an entry and renews the lease, in one statement: were they two, a successor could begin between them.
+    /// False if the lease was lost: then nothing was written, and nothing may be done.
+    pub async fn journal(&self, entry: &JournalEntry<'_>) -> Result<bool, StoreError> {
+        let (probe_step, outcome, detail, took) = entry.probe;
+        let held = sqlx::query_scalar!(
+            "WITH held AS (
+                UPDATE publications SET lease_until = now() + $4::interval + $5::interval, marker = $6,
+                    attempts = attempts + CASE WHEN $11::int IS NULL THEN 0 ELSE 1 END,
+                    updated_at = now() + $4::interval
+                WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND status = 'running'
+                RETURNING round
+            ), probed AS (
+                INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at, ended_at, outcome, detail)
+                SELECT $1, $2, $3, $7, 'probe', round, now() + $4::interval - $10::interval, now() + $4::interval, $8, $9
+                FROM held
+            ), tried AS (
+                INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at)
+                SELECT $1, $2, $3, $11, 'publish', round, now() + $4::interval FROM held WHERE $11::int IS NOT NULL
+            )
+            SELECT round FROM held",
+            entry.tenant_id,
+            entry.publication_id,
+            entry.fence,
+            self.clock.skew() as _,
+            interval(entry.lease) as _,
+            entry.marker,
+            probe_step,
+            outcome,
+            detail,
+            interval(took) as _,
+            entry.publish,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(held.is_some())
+    }
+
+    /// When the earliest try began whose outcome is still unknown, if there is one.
+    pub async fn open_try_since(
+        &self,
+        tenant_id: Uuid,
+        publication_id: Uuid,
+    ) -> Result<Option<DateTime<Utc>>, StoreError> {
+        Ok(sqlx::query_scalar!(
+            "SELECT min(started_at) FROM attempts
+            WHERE tenant_id = $1 AND publication_id = $2 AND kind = 'publish' AND ended_at IS NULL",
+            tenant_id,
+            publication_id,
+        )
+        .fetch_one(&self.pool)
+        .await?)
+    }
+}

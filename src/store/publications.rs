@@ -1,0 +1,197 @@
+//! Claiming publications: those that are due, and those whose holder's lease ran out.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::article::Content;
+use crate::retry::interval;
+
+/// The most that one claim takes. It stands in the statements as a literal: with a parameter the planner guesses, and
+/// scans the table.
+pub const CLAIM_MOST: usize = 16;
+
+/// How a claim is made.
+#[derive(Debug, Clone)]
+pub struct ClaimLimits {
+    /// Who claims: a name that is new at every start.
+    pub owner: String,
+    /// How long a publication is held.
+    pub lease: Duration,
+}
+
+/// A publication in hand.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// Whose.
+    pub tenant_id: Uuid,
+    /// The tenant's name.
+    pub tenant: String,
+    /// Its id.
+    pub publication_id: Uuid,
+    /// Its task.
+    pub task_id: Uuid,
+    /// The caller's id of the article.
+    pub external_id: String,
+    /// The platform.
+    pub platform: String,
+    /// The account.
+    pub account_id: String,
+    /// The account's settings.
+    pub settings: serde_json::Value,
+    /// Which run.
+    pub round: i32,
+    /// What every later write must name.
+    pub fence: i32,
+    /// Transient failures of this round so far.
+    pub tries: i32,
+    /// Its mark, if an earlier claim stored it.
+    pub marker: Option<String>,
+    /// When the task was submitted.
+    pub submitted_at: DateTime<Utc>,
+    /// What is to be published.
+    pub content: Content,
+}
+
+/// A claimed row, with all that its run needs.
+macro_rules! claimed {
+    ($row:ident) => {
+        Claimed {
+            tenant_id: $row.tenant_id,
+            tenant: $row.tenant,
+            publication_id: $row.publication_id,
+            task_id: $row.task_id,
+            external_id: $row.external_id,
+            platform: $row.platform,
+            account_id: $row.account_id,
+            settings: $row.settings,
+            round: $row.round,
+            fence: $row.fence,
+            tries: $row.tries,
+            marker: $row.marker,
+            submitted_at: $row.submitted_at,
+            content: Content {
+                title: $row.title,
+                content_html: $row.content_html,
+                summary: $row.summary,
+                cover_url: $row.cover_url,
+                canonical_url: $row.canonical_url,
+                author: $row.author,
+                tags: $row.tags.0,
+            },
+        }
+    };
+}
+
+impl Store {
+    /// Claims what is due of one tenant: for each account that has a free lane, as much as fits.
+    ///
+    /// The accounts with due work are found by skipping through the index, so that a parked account with a million due
+    /// rows costs nothing; the lanes are locked, since counting running rows instead lets two claims exceed a limit.
+    pub async fn claim(&self, tenant_id: Uuid, limits: &ClaimLimits) -> Result<Vec<Claimed>, StoreError> {
+        let rows = sqlx::query!(
+            r#"WITH RECURSIVE due AS (
+                (SELECT platform, account_id, due_at FROM publications
+                WHERE tenant_id = $1 AND status = 'submitted'
+                ORDER BY tenant_id, platform, account_id, due_at LIMIT 1)
+                UNION ALL
+                SELECT n.platform, n.account_id, n.due_at FROM due CROSS JOIN LATERAL (
+                    SELECT p.platform, p.account_id, p.due_at FROM publications p
+                    WHERE p.tenant_id = $1 AND p.status = 'submitted'
+                        AND (p.platform, p.account_id) > (due.platform, due.account_id)
+                    ORDER BY p.tenant_id, p.platform, p.account_id, p.due_at LIMIT 1) n
+            ), free AS MATERIALIZED (
+                SELECT l.platform, l.account_id, l.in_flight,
+                    CASE WHEN l.min_interval > '0' THEN 1 ELSE l.max_in_flight - l.in_flight END AS slots
+                FROM due JOIN lanes l
+                    ON l.tenant_id = $1 AND l.platform = due.platform AND l.account_id = due.account_id
+                WHERE due.due_at <= now() + $4::interval AND l.free_at <= now() + $4::interval
+                    AND l.in_flight < l.max_in_flight
+                ORDER BY l.free_at LIMIT 16
+                FOR NO KEY UPDATE OF l SKIP LOCKED
+            ), pick AS MATERIALIZED (
+                SELECT q.publication_id, q.platform, q.account_id, f.in_flight FROM free f CROSS JOIN LATERAL (
+                    SELECT p.publication_id, p.platform, p.account_id FROM publications p
+                    WHERE p.tenant_id = $1 AND p.platform = f.platform AND p.account_id = f.account_id
+                        AND p.status = 'submitted' AND p.due_at <= now() + $4::interval
+                    ORDER BY p.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
+                LIMIT 16
+            ), took AS (
+                UPDATE lanes l SET in_flight = k.in_flight + k.n, free_at = now() + $4::interval + l.min_interval
+                FROM (SELECT platform, account_id, in_flight, count(*)::int AS n FROM pick GROUP BY 1, 2, 3) k
+                WHERE l.tenant_id = $1 AND l.platform = k.platform AND l.account_id = k.account_id
+            ), mine AS (
+                UPDATE publications p SET status = 'running', fence = p.fence + 1, lease_owner = $2,
+                    lease_until = now() + $4::interval + $3::interval, updated_at = now() + $4::interval
+                WHERE p.tenant_id = $1 AND p.publication_id = ANY (ARRAY(SELECT publication_id FROM pick))
+                    AND p.status = 'submitted'
+                RETURNING p.*
+            ), noted AS (
+                INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
+                SELECT tenant_id, task_id, publication_id, updated_at, 'submitted', 'running', round, fence, 'claimed' FROM mine
+            )
+            SELECT m.tenant_id, n.name AS tenant, m.publication_id, m.task_id, t.external_id, m.platform, m.account_id,
+                a.settings, m.round, m.fence, m.tries, m.marker, t.submitted_at AS "submitted_at!",
+                x.title, x.content_html, x.summary, x.cover_url, x.canonical_url, x.author,
+                x.tags AS "tags: Json<Vec<String>>"
+            FROM mine m
+            JOIN tenants n ON n.tenant_id = m.tenant_id
+            JOIN tasks t ON t.tenant_id = m.tenant_id AND t.task_id = m.task_id
+            JOIN articles x ON x.tenant_id = m.tenant_id AND x.task_id = m.task_id
+            JOIN accounts a ON a.tenant_id = m.tenant_id AND a.platform = m.platform AND a.account_id = m.account_id"#,
+            tenant_id,
+            limits.owner,
+            interval(limits.lease) as _,
+            self.clock.skew() as _,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| claimed!(row)).collect())
+    }
+
+    /// Takes over what a holder of one tenant left when its lease ran out. The slot of the lane goes with it.
+    ///
+    /// What its holder did is unknown, so whoever takes it looks before anything else. The journal is read in a later
+    /// statement: a row that the old holder was just writing is visible only there.
+    pub async fn take_over(
+        &self,
+        tenant_id: Uuid,
+        limits: &ClaimLimits,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let rows = sqlx::query!(
+            r#"WITH pick AS MATERIALIZED (
+                SELECT publication_id FROM publications
+                WHERE tenant_id = $1 AND status = 'running' AND lease_until <= now() + $4::interval
+                ORDER BY lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
+            ), mine AS (
+                UPDATE publications p SET fence = p.fence + 1, lease_owner = $2, confirming = true,
+                    lease_until = now() + $4::interval + $3::interval, updated_at = now() + $4::interval
+                WHERE p.tenant_id = $1 AND p.publication_id = ANY (ARRAY(SELECT publication_id FROM pick))
+                    AND p.status = 'running'
+                RETURNING p.*
+            ), noted AS (
+                INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
+                SELECT tenant_id, task_id, publication_id, updated_at, 'running', 'running', round, fence, 'lease_ran_out' FROM mine
+            )
+            SELECT m.tenant_id, n.name AS tenant, m.publication_id, m.task_id, t.external_id, m.platform, m.account_id,
+                a.settings, m.round, m.fence, m.tries, m.marker, t.submitted_at AS "submitted_at!",
+                x.title, x.content_html, x.summary, x.cover_url, x.canonical_url, x.author,
+                x.tags AS "tags: Json<Vec<String>>"
+            FROM mine m
+            JOIN tenants n ON n.tenant_id = m.tenant_id
+            JOIN tasks t ON t.tenant_id = m.tenant_id AND t.task_id = m.task_id
+            JOIN articles x ON x.tenant_id = m.tenant_id AND x.task_id = m.task_id
+            JOIN accounts a ON a.tenant_id = m.tenant_id AND a.platform = m.platform AND a.account_id = m.account_id"#,
+            tenant_id,
+            limits.owner,
+            interval(limits.lease) as _,
+            self.clock.skew() as _,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| claimed!(row)).collect())
+    }
+}

@@ -1,0 +1,354 @@
+//! Tasks: accepting them, and looking one up.
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::{Member, Store, StoreError};
+use crate::article::{Content, Digests, ExternalId};
+use crate::task::state::Status;
+
+/// An article to be accepted.
+#[derive(Debug, Clone)]
+pub struct NewTask {
+    /// Whose.
+    pub tenant_id: Uuid,
+    /// The id it gets if it is new.
+    pub task_id: Uuid,
+    /// The caller's id.
+    pub external_id: ExternalId,
+    /// Its group.
+    pub group_code: String,
+    /// What it holds.
+    pub content: Content,
+    /// What tells its content from another.
+    pub digests: Digests,
+    /// The request's `Idempotency-Key`.
+    pub idempotency_key: Option<String>,
+    /// Where events go.
+    pub callback_url: Option<String>,
+    /// Not before then.
+    pub publish_at: Option<DateTime<Utc>>,
+    /// Whether it waits for a submit.
+    pub draft: bool,
+    /// The caller's own data, a JSON object.
+    pub metadata: String,
+}
+
+/// What became of an article that was to be accepted.
+#[derive(Debug, Clone)]
+pub enum Admitted {
+    /// It is new, and on disk.
+    Created {
+        /// The accounts it goes to.
+        members: Vec<Member>,
+        /// When it was submitted; none for a draft.
+        submitted_at: Option<DateTime<Utc>>,
+        /// Another article of its group with the same content.
+        same_content_as: Option<String>,
+    },
+    /// Its `external_id` exists, or this very task does, by an earlier try of ours.
+    Existing(Box<ExistingTask>),
+    /// There is no such group.
+    UnknownGroup,
+    /// The group has no accounts.
+    EmptyGroup,
+    /// Somebody else's, not visible to this statement yet: ask again.
+    Unseen,
+}
+
+/// A stored task, as far as a repeated request is compared with it.
+#[derive(Debug, Clone)]
+pub struct ExistingTask {
+    /// Its id.
+    pub task_id: Uuid,
+    /// Its group.
+    pub group_code: String,
+    /// SHA-256 of its content.
+    pub fingerprint: Vec<u8>,
+    /// The digests of its fields.
+    pub digests: Vec<u8>,
+    /// The `Idempotency-Key` it was created with.
+    pub idempotency_key: Option<String>,
+    /// Where its events go.
+    pub callback_url: Option<String>,
+    /// Not before then.
+    pub publish_at: Option<DateTime<Utc>>,
+    /// Whether it was created as a draft.
+    pub draft: bool,
+    /// When it was submitted.
+    pub submitted_at: Option<DateTime<Utc>>,
+    /// Its publications, in the order of the group.
+    pub publications: Vec<PublicationRow>,
+}
+
+/// A publication, as the API shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct PublicationRow {
+    /// The platform.
+    pub platform: String,
+    /// The account.
+    pub account_id: String,
+    /// Its state.
+    pub status: Status,
+    /// Whether its outcome is being found out.
+    pub confirming: bool,
+    /// Which run.
+    pub round: i32,
+    /// Whether a worker has had it.
+    pub claimed: bool,
+    /// How often the platform was asked to publish.
+    pub attempts: i32,
+    /// Its public address.
+    pub url: Option<String>,
+    /// The platform's id of it.
+    pub remote_id: Option<String>,
+    /// The error's code.
+    pub error_code: Option<String>,
+    /// The error's sentence.
+    pub error_message: Option<String>,
+    /// Whether a retry may help.
+    pub error_retryable: Option<bool>,
+    /// When it is due.
+    pub due_at: DateTime<Utc>,
+    /// When it last changed.
+    pub updated_at: DateTime<Utc>,
+}
+
+/// A task with its article.
+#[derive(Debug, Clone)]
+pub struct TaskRow {
+    /// Its id.
+    pub task_id: Uuid,
+    /// The caller's id.
+    pub external_id: String,
+    /// Its group.
+    pub group_code: String,
+    /// Where events go.
+    pub callback_url: Option<String>,
+    /// Not before then.
+    pub publish_at: Option<DateTime<Utc>>,
+    /// When it was accepted.
+    pub created_at: DateTime<Utc>,
+    /// When it was submitted.
+    pub submitted_at: Option<DateTime<Utc>>,
+    /// When its last publication ended.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// The title.
+    pub title: String,
+    /// The content; only where asked for.
+    pub content_html: Option<String>,
+    /// The summary.
+    pub summary: Option<String>,
+    /// The cover image.
+    pub cover_url: Option<String>,
+    /// Where the article stands first.
+    pub canonical_url: Option<String>,
+    /// The author.
+    pub author: Option<String>,
+    /// The tags, in order.
+    pub tags: Vec<String>,
+    /// The caller's own data, a JSON object.
+    pub metadata: String,
+    /// Its publications, in the order of the group.
+    pub publications: Vec<PublicationRow>,
+}
+
+impl Store {
+    /// Accepts a batch, in one statement and one commit; the answers are in the batch's order.
+    ///
+    /// The batch is sorted by (tenant, `external_id`) and holds none twice: two batches then never wait for each other
+    /// in a circle. What somebody else is just writing is reported as [`Admitted::Unseen`]: the statement's snapshot
+    /// cannot show it, so it takes another statement.
+    pub async fn accept(&self, batch: &[NewTask]) -> Result<Vec<Admitted>, StoreError> {
+        let column = |of: fn(&NewTask) -> Option<&str>| batch.iter().map(of).collect::<Vec<_>>();
+        let tags = batch.iter().map(|task| Json(&task.content.tags)).collect::<Vec<_>>();
+        let rows = sqlx::query!(
+            r#"WITH input AS MATERIALIZED (
+                SELECT * FROM unnest(
+                    $1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[],
+                    $9::timestamptz[], $10::boolean[], $11::text[], $12::text[], $13::text[], $14::text[],
+                    $15::text[], $16::text[], $17::jsonb[], $18::text[]
+                ) WITH ORDINALITY AS u(
+                    tenant_id, external_id, task_id, group_code, fingerprint, digests, idempotency_key, callback_url,
+                    publish_at, draft, title, content_html, summary, cover_url,
+                    canonical_url, author, tags, metadata, place)
+            ), found AS MATERIALIZED (
+                SELECT i.place, t.*
+                FROM input i JOIN tasks t ON t.tenant_id = i.tenant_id AND t.external_id = i.external_id
+            ), named AS MATERIALIZED (
+                SELECT g.tenant_id, g.group_code, (
+                    SELECT count(*)::int FROM group_members m
+                    WHERE m.tenant_id = g.tenant_id AND m.group_code = g.group_code
+                ) AS members
+                FROM (SELECT DISTINCT tenant_id, group_code FROM input) d JOIN groups g USING (tenant_id, group_code)
+            ), won AS (
+                INSERT INTO tasks (tenant_id, external_id, task_id, group_code, fingerprint, digests, idempotency_key,
+                    callback_url, publish_at, draft, drafts, open, created_at, submitted_at)
+                SELECT i.tenant_id, i.external_id, i.task_id, i.group_code, i.fingerprint, i.digests, i.idempotency_key,
+                    i.callback_url, i.publish_at, i.draft,
+                    CASE WHEN i.draft THEN n.members ELSE 0 END, CASE WHEN i.draft THEN 0 ELSE n.members END,
+                    now() + $19::interval, CASE WHEN NOT i.draft THEN now() + $19::interval END
+                FROM input i JOIN named n USING (tenant_id, group_code)
+                WHERE n.members > 0 AND NOT EXISTS (SELECT FROM found f WHERE f.place = i.place)
+                ORDER BY i.tenant_id, i.external_id
+                ON CONFLICT (tenant_id, external_id) DO NOTHING
+                RETURNING tenant_id, task_id, submitted_at
+            ), texts AS (
+                INSERT INTO articles (tenant_id, task_id, title, content_html, summary, cover_url, canonical_url, author,
+                    tags, metadata)
+                SELECT i.tenant_id, i.task_id, i.title, i.content_html, i.summary, i.cover_url, i.canonical_url, i.author,
+                    i.tags, i.metadata
+                FROM input i JOIN won USING (tenant_id, task_id)
+            ), runs AS (
+                INSERT INTO publications (tenant_id, publication_id, task_id, platform, account_id, position, status,
+                    due_at, updated_at)
+                -- A version 7 id: the task's time, then bits of chance.
+                SELECT i.tenant_id, encode(
+                        substring(uuid_send(i.task_id) FROM 1 FOR 8) || substring(uuid_send(gen_random_uuid()) FROM 9 FOR 8),
+                        'hex')::uuid,
+                    i.task_id, m.platform, m.account_id, m.position,
+                    CASE WHEN i.draft THEN 'draft' ELSE 'submitted' END,
+                    greatest(i.publish_at, now() + $19::interval), now() + $19::interval
+                FROM input i JOIN won USING (tenant_id, task_id)
+                JOIN group_members m ON m.tenant_id = i.tenant_id AND m.group_code = i.group_code
+                RETURNING tenant_id, task_id, platform, account_id, position
+            )
+            SELECT i.place AS "place!",
+                w.task_id IS NOT NULL AS "created!",
+                n.members AS "members?",
+                coalesce(w.submitted_at, f.submitted_at) AS submitted_at,
+                CASE WHEN w.task_id IS NOT NULL THEN (
+                    SELECT json_agg(json_build_array(r.platform, r.account_id) ORDER BY r.position)
+                    FROM runs r WHERE r.tenant_id = i.tenant_id AND r.task_id = i.task_id
+                ) END AS "accounts: Json<Vec<(String, String)>>",
+                CASE WHEN w.task_id IS NOT NULL THEN (
+                    SELECT s.external_id FROM tasks s
+                    WHERE s.tenant_id = i.tenant_id AND s.fingerprint = i.fingerprint AND s.group_code = i.group_code
+                    LIMIT 1
+                ) END AS same_content_as,
+                f.task_id AS "task_id?", f.group_code AS "group_code?", f.fingerprint AS "fingerprint?",
+                f.digests AS "digests?", f.idempotency_key AS "idempotency_key?", f.callback_url AS "callback_url?",
+                f.publish_at AS "publish_at?", f.draft AS "draft?",
+                CASE WHEN f.task_id IS NOT NULL THEN (
+                    SELECT json_agg(json_build_object(
+                        'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
+                        'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
+                        'url', p.url, 'remote_id', p.remote_id, 'error_code', p.error_code,
+                        'error_message', p.error_message, 'error_retryable', p.error_retryable,
+                        'due_at', p.due_at, 'updated_at', p.updated_at) ORDER BY p.position)
+                    FROM publications p WHERE p.tenant_id = f.tenant_id AND p.task_id = f.task_id
+                ) END AS "publications: Json<Vec<PublicationRow>>"
+            FROM input i
+            LEFT JOIN won w ON w.tenant_id = i.tenant_id AND w.task_id = i.task_id
+            LEFT JOIN found f ON f.place = i.place
+            LEFT JOIN named n ON n.tenant_id = i.tenant_id AND n.group_code = i.group_code
+            ORDER BY i.place"#,
+            &batch.iter().map(|task| task.tenant_id).collect::<Vec<_>>(),
+            &column(|task| Some(task.external_id.as_str())) as &[Option<&str>],
+            &batch.iter().map(|task| task.task_id).collect::<Vec<_>>(),
+            &column(|task| Some(&task.group_code)) as &[Option<&str>],
+            &batch.iter().map(|task| &task.digests.fingerprint[..]).collect::<Vec<_>>() as &[&[u8]],
+            &batch.iter().map(|task| &task.digests.fields[..]).collect::<Vec<_>>() as &[&[u8]],
+            &column(|task| task.idempotency_key.as_deref()) as &[Option<&str>],
+            &column(|task| task.callback_url.as_deref()) as &[Option<&str>],
+            &batch.iter().map(|task| task.publish_at).collect::<Vec<_>>() as &[Option<DateTime<Utc>>],
+            &batch.iter().map(|task| task.draft).collect::<Vec<_>>(),
+            &column(|task| Some(&task.content.title)) as &[Option<&str>],
+            &column(|task| Some(&task.content.content_html)) as &[Option<&str>],
+            &column(|task| task.content.summary.as_deref()) as &[Option<&str>],
+            &column(|task| task.content.cover_url.as_deref()) as &[Option<&str>],
+            &column(|task| task.content.canonical_url.as_deref()) as &[Option<&str>],
+            &column(|task| task.content.author.as_deref()) as &[Option<&str>],
+            &tags as &[Json<&Vec<String>>],
+            &column(|task| Some(&task.metadata)) as &[Option<&str>],
+            self.clock.skew() as _,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| match (row.task_id, row.group_code, row.fingerprint, row.digests, row.draft) {
+                (Some(task_id), Some(group_code), Some(fingerprint), Some(digests), Some(draft)) => {
+                    Admitted::Existing(Box::new(ExistingTask {
+                        task_id,
+                        group_code,
+                        fingerprint,
+                        digests,
+                        draft,
+                        idempotency_key: row.idempotency_key,
+                        callback_url: row.callback_url,
+                        publish_at: row.publish_at,
+                        submitted_at: row.submitted_at,
+                        publications: row.publications.map_or(Vec::new(), |list| list.0),
+                    }))
+                }
+                _ if row.created => Admitted::Created {
+                    members: row
+                        .accounts
+                        .map_or(Vec::new(), |list| list.0)
+                        .into_iter()
+                        .map(|(platform, account_id)| Member { platform, account_id })
+                        .collect(),
+                    submitted_at: row.submitted_at,
+                    same_content_as: row.same_content_as,
+                },
+                _ if row.members.is_none() => Admitted::UnknownGroup,
+                _ if row.members == Some(0) => Admitted::EmptyGroup,
+                _ => Admitted::Unseen,
+            })
+            .collect())
+    }
+
+    /// The task of that `external_id`; with its content if asked for.
+    pub async fn task(
+        &self,
+        tenant_id: Uuid,
+        external_id: &ExternalId,
+        with_content: bool,
+    ) -> Result<Option<TaskRow>, StoreError> {
+        let row = sqlx::query!(
+            r#"SELECT t.task_id, t.external_id, t.group_code, t.callback_url, t.publish_at, t.created_at, t.submitted_at,
+                t.finished_at, a.title, CASE WHEN $3 THEN a.content_html END AS content_html, a.summary, a.cover_url,
+                a.canonical_url, a.author, a.tags AS "tags: Json<Vec<String>>", a.metadata
+            FROM tasks t JOIN articles a USING (tenant_id, task_id)
+            WHERE t.tenant_id = $1 AND t.external_id = $2"#,
+            tenant_id,
+            external_id.as_str(),
+            with_content,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let publications = sqlx::query_as!(
+            PublicationRow,
+            r#"SELECT platform, account_id, status AS "status: Status", confirming, round, fence > 0 AS "claimed!", attempts,
+                url, remote_id, error_code, error_message, error_retryable, due_at, updated_at
+            FROM publications WHERE tenant_id = $1 AND task_id = $2 ORDER BY position"#,
+            tenant_id,
+            row.task_id,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(Some(TaskRow {
+            task_id: row.task_id,
+            external_id: row.external_id,
+            group_code: row.group_code,
+            callback_url: row.callback_url,
+            publish_at: row.publish_at,
+            created_at: row.created_at,
+            submitted_at: row.submitted_at,
+            finished_at: row.finished_at,
+            title: row.title,
+            content_html: row.content_html,
+            summary: row.summary,
+            cover_url: row.cover_url,
+            canonical_url: row.canonical_url,
+            author: row.author,
+            tags: row.tags.0,
+            metadata: row.metadata,
+            publications,
+        }))
+    }
+}

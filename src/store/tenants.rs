@@ -1,0 +1,197 @@
+//! Tenants, their secrets and their API keys.
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::callback::signature::SigningSecret;
+use crate::task::marker::MarkerKey;
+use crate::tenant::{ApiKey, Scope, TenantName};
+use crate::vault::{Place, Vault};
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its id.
+    pub tenant_id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+}
+
+/// What a live key allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthenticatedKey {
+    /// The tenant it belongs to.
+    pub tenant_id: Uuid,
+    /// Its id.
+    pub key_id: Uuid,
+    /// What it may do.
+    pub scopes: Vec<Scope>,
+}
+
+/// A key as it is listed; its secret is not kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRow {
+    /// Its id, by which it is revoked.
+    pub key_id: Uuid,
+    /// The tenant's name.
+    pub tenant: String,
+    /// What it may do.
+    pub scopes: Vec<String>,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+    /// When it was revoked.
+    pub revoked_at: Option<DateTime<Utc>>,
+}
+
+const fn marker_key_place(tenant_id: Uuid) -> Place<'static> {
+    Place { tenant_id, table: "tenants", column: "marker_key_sealed", row: "" }
+}
+
+const fn secret_place(tenant_id: Uuid, row: &str) -> Place<'_> {
+    Place { tenant_id, table: "signing_secrets", column: "sealed", row }
+}
+
+impl Store {
+    /// Creates a tenant with a signing secret; `None` if the name is taken.
+    pub async fn create_tenant(
+        &self,
+        name: &TenantName,
+        vault: &Vault,
+    ) -> Result<Option<(Tenant, SigningSecret)>, StoreError> {
+        let clock = &*self.clock;
+        let (tenant_id, secret_id) = (clock.new_id(), clock.new_id());
+        let mut marker_key = secrecy::zeroize::Zeroizing::new([0; MarkerKey::BYTES]);
+        clock.fill(&mut *marker_key);
+        let marker_key = vault.seal(&*marker_key, marker_key_place(tenant_id), clock);
+        let secret = SigningSecret::generate(clock);
+        let sealed = vault.seal(secret.bytes(), secret_place(tenant_id, &secret_id.to_string()), clock);
+        let created_at = sqlx::query_scalar!(
+            r#"WITH tenant AS (
+                INSERT INTO tenants (tenant_id, name, marker_key_sealed, created_at)
+                VALUES ($1, $2, $3, now() + $6::interval)
+                ON CONFLICT (name) DO NOTHING RETURNING tenant_id, created_at
+            ), secret AS (
+                INSERT INTO signing_secrets (tenant_id, secret_id, sealed, created_at)
+                SELECT tenant_id, $4, $5, created_at FROM tenant
+            ), feed AS (
+                INSERT INTO feeds (tenant_id) SELECT tenant_id FROM tenant
+            )
+            SELECT created_at FROM tenant"#,
+            tenant_id,
+            name.as_str(),
+            marker_key,
+            secret_id,
+            sealed,
+            clock.skew() as _,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        let name = name.as_str().to_owned();
+        Ok(created_at.map(|created_at| (Tenant { tenant_id, name, created_at }, secret)))
+    }
+
+    /// The tenant of that name.
+    pub async fn tenant_named(&self, name: &str) -> Result<Option<Tenant>, StoreError> {
+        let tenant =
+            sqlx::query_as!(Tenant, "SELECT tenant_id, name, created_at FROM tenants WHERE name = $1", name);
+        Ok(tenant.fetch_optional(&self.pool).await?)
+    }
+
+    /// All tenants, by name.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+        let tenants = sqlx::query_as!(Tenant, "SELECT tenant_id, name, created_at FROM tenants ORDER BY name");
+        Ok(tenants.fetch_all(&self.pool).await?)
+    }
+
+    /// The signing secrets that are valid now, the newest first.
+    pub async fn signing_secrets(
+        &self,
+        tenant_id: Uuid,
+        vault: &Vault,
+    ) -> Result<Vec<SigningSecret>, StoreError> {
+        let rows = sqlx::query!(
+            "SELECT secret_id, sealed FROM signing_secrets
+            WHERE tenant_id = $1 AND (expires_at IS NULL OR expires_at > now() + $2::interval)
+            ORDER BY created_at DESC, secret_id DESC",
+            tenant_id,
+            self.clock.skew() as _,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let id = row.secret_id.to_string();
+                let bytes = vault.open(&row.sealed, secret_place(tenant_id, &id))?;
+                Ok(SigningSecret::from_bytes(&bytes))
+            })
+            .collect()
+    }
+
+    /// The key under which a tenant's articles are marked.
+    pub async fn marker_key(&self, tenant_id: Uuid, vault: &Vault) -> Result<MarkerKey, StoreError> {
+        let sealed =
+            sqlx::query_scalar!("SELECT marker_key_sealed FROM tenants WHERE tenant_id = $1", tenant_id)
+                .fetch_one(&self.pool)
+                .await?;
+        Ok(MarkerKey::new(&vault.open(&sealed, marker_key_place(tenant_id))?))
+    }
+
+    /// Stores a new key.
+    pub async fn create_key(&self, key: &ApiKey, scopes: &[Scope]) -> Result<Uuid, StoreError> {
+        let key_id = self.clock.new_id();
+        let scopes = scopes.iter().map(|scope| scope.as_str().to_owned()).collect::<Vec<_>>();
+        sqlx::query!(
+            "INSERT INTO api_keys (tenant_id, key_id, secret_hash, scopes, created_at)
+            VALUES ($1, $2, $3, $4, now() + $5::interval)",
+            key.tenant_id(),
+            key_id,
+            &key.hash()[..],
+            &scopes,
+            self.clock.skew() as _,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(key_id)
+    }
+
+    /// Looks a key up; `None` if there is none, or it is revoked.
+    pub async fn authenticate(&self, key: &ApiKey) -> Result<Option<AuthenticatedKey>, StoreError> {
+        let row = sqlx::query!(
+            "SELECT key_id, scopes FROM api_keys WHERE tenant_id = $1 AND secret_hash = $2 AND revoked_at IS NULL",
+            key.tenant_id(),
+            &key.hash()[..],
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| AuthenticatedKey {
+            tenant_id: key.tenant_id(),
+            key_id: row.key_id,
+            scopes: row.scopes.iter().filter_map(|scope| scope.parse().ok()).collect(),
+        }))
+    }
+
+    /// All keys, by tenant and age.
+    pub async fn keys(&self) -> Result<Vec<KeyRow>, StoreError> {
+        let keys = sqlx::query_as!(
+            KeyRow,
+            "SELECT k.key_id, t.name AS tenant, k.scopes, k.created_at, k.revoked_at
+            FROM api_keys k JOIN tenants t USING (tenant_id) ORDER BY t.name, k.created_at, k.key_id"
+        );
+        Ok(keys.fetch_all(&self.pool).await?)
+    }
+
+    /// Ends a key; false if there is no such key. Again: nothing changes.
+    pub async fn revoke_key(&self, key_id: Uuid) -> Result<bool, StoreError> {
+        let revoked = sqlx::query!(
+            "UPDATE api_keys SET revoked_at = coalesce(revoked_at, now() + $2::interval) WHERE key_id = $1",
+            key_id,
+            self.clock.skew() as _,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(revoked.rows_affected() > 0)
+    }
+}
