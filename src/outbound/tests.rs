@@ -10,6 +10,14 @@ use crate::clock::TestClock;
 const ROOMY: Limits = Limits { deadline: Duration::from_secs(10), answer_bytes: 1024 };
 const BRIEF: Limits = Limits { deadline: Duration::from_millis(200), answer_bytes: 1024 };
 
+/// The longest that a call and its server may take together: far above the brief deadline, below the roomy one.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+async fn both<A, B>(call: impl Future<Output = A>, server: impl Future<Output = B>) -> (A, B) {
+    let ended = tokio::time::timeout(PATIENCE, async { tokio::join!(call, server) }).await;
+    ended.expect("neither side hangs")
+}
+
 fn client(allow: &[&str]) -> Client {
     client_where(allow, Arc::new(|_| Box::pin(async { Err(io::Error::other("no name is known here")) })))
 }
@@ -63,7 +71,7 @@ async fn what_is_sent_arrives_and_the_answer_comes_back() {
     let client = client(&["127.0.0.0/8"]);
     let answer =
         "HTTP/1.1 503 Busy\r\nretry-after: 120\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\nlate";
-    let (got, request) = tokio::join!(post(&client, &url, ROOMY), answer_once(&listener, answer));
+    let (got, request) = both(post(&client, &url, ROOMY), answer_once(&listener, answer)).await;
     let got = got.unwrap();
     assert_eq!((got.status, got.retry_after.as_deref(), &got.head[..]), (503, Some("120"), &b"late"[..]));
     assert!(got.elapsed > Duration::ZERO);
@@ -84,7 +92,7 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
         let answer = format!(
             "HTTP/1.1 {status} Moved\r\nlocation: {elsewhere}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
         );
-        let calls = async { tokio::join!(post(&client, &url, ROOMY), answer_once(&first, &answer)) };
+        let calls = both(post(&client, &url, ROOMY), answer_once(&first, &answer));
         tokio::select! {
             (got, _) = calls => assert_eq!(got.unwrap().status, status),
             _ = second.accept() => panic!("the redirect was followed"),
@@ -102,7 +110,7 @@ async fn an_endless_body_is_cut_at_the_limit_and_the_connection_closed() {
         // Ends only because the client hangs up.
         while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
     };
-    let (got, ()) = tokio::join!(post(&client, &url, ROOMY), server);
+    let (got, ()) = both(post(&client, &url, ROOMY), server).await;
     let got = got.unwrap();
     assert_eq!((got.status, got.head.len()), (200, 1024));
 }
@@ -116,7 +124,7 @@ async fn a_body_of_just_the_limit_is_whole_and_one_byte_more_is_cut() {
             "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{}",
             "x".repeat(length)
         );
-        let (got, _) = tokio::join!(post(&client, &url, ROOMY), answer_once(&listener, &answer));
+        let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, &answer)).await;
         assert_eq!(got.unwrap().head.len(), kept);
     }
 }
@@ -134,7 +142,7 @@ async fn a_body_that_drips_hits_the_one_deadline() {
             drip.tick().await;
         }
     };
-    let (got, ()) = tokio::join!(post(&client, &url, BRIEF), server);
+    let (got, ()) = both(post(&client, &url, BRIEF), server).await;
     assert!(matches!(got, Err(CallError::Timeout(_))), "{got:?}");
 }
 
@@ -143,7 +151,7 @@ async fn a_silent_server_hits_the_deadline_and_proves_nothing() {
     let (listener, url) = listener().await;
     let client = client(&["127.0.0.0/8"]);
     let server = async { until_closed(accept(&listener).await.0).await };
-    let (got, ()) = tokio::join!(post(&client, &url, BRIEF), server);
+    let (got, ()) = both(post(&client, &url, BRIEF), server).await;
     let error = got.unwrap_err();
     assert!(matches!(error, CallError::Timeout(_)) && !error.proved_unsent(), "{error:?}");
     assert_eq!(error.to_string(), "no complete answer came within 200 ms");
@@ -152,7 +160,8 @@ async fn a_silent_server_hits_the_deadline_and_proves_nothing() {
 #[tokio::test]
 async fn a_resolver_that_hangs_hits_the_deadline() {
     let client = client_where(&[], Arc::new(|_| Box::pin(std::future::pending())));
-    let error = post(&client, "http://slow.example/", BRIEF).await.unwrap_err();
+    let (got, ()) = both(post(&client, "http://slow.example/", BRIEF), async {}).await;
+    let error = got.unwrap_err();
     assert!(matches!(error, CallError::Timeout(_)), "{error:?}");
 }
 
@@ -206,7 +215,7 @@ async fn a_name_that_changes_its_mind_is_judged_at_every_call() {
     };
     let client = client_where(&["127.0.0.1/32"], lookup);
     let answer = "HTTP/1.1 204 Done\r\nconnection: close\r\n\r\n";
-    let (got, _) = tokio::join!(post(&client, &url, ROOMY), answer_once(&listener, answer));
+    let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, answer)).await;
     assert_eq!(got.unwrap().status, 204);
     let got = post(&client, &url, ROOMY).await;
     assert!(matches!(got, Err(CallError::Refused(Refusal::Resolved(_)))), "{got:?}");
@@ -220,7 +229,7 @@ async fn localhost_is_loopback_whatever_the_resolver_says() {
     for host in ["localhost", "x.localhost", "localhost."] {
         let url = url.replace("127.0.0.1", host);
         let answer = "HTTP/1.1 204 Done\r\nconnection: close\r\n\r\n";
-        let (got, _) = tokio::join!(post(&client, &url, ROOMY), answer_once(&listener, answer));
+        let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, answer)).await;
         assert_eq!(got.unwrap().status, 204);
     }
 }
@@ -262,7 +271,7 @@ async fn a_connection_lost_after_the_request_proves_nothing() {
                 stream.set_zero_linger().unwrap(); // a reset, not an end
             }
         };
-        let (got, ()) = tokio::join!(post(&client, &url, ROOMY), server);
+        let (got, ()) = both(post(&client, &url, ROOMY), server).await;
         let error = got.unwrap_err();
         assert!(matches!(error, CallError::Protocol(_)) && !error.proved_unsent(), "{sent:?}: {error:?}");
     }
@@ -285,7 +294,7 @@ async fn a_failed_tls_handshake_proves_that_nothing_was_sent() {
             stream.shutdown().await.unwrap();
             until_closed(stream).await;
         };
-        let (got, ()) = tokio::join!(post(&client, &url, ROOMY), server);
+        let (got, ()) = both(post(&client, &url, ROOMY), server).await;
         let error = got.unwrap_err();
         assert!(matches!(error, CallError::Tls(_)) && error.proved_unsent(), "{sent:?}: {error:?}");
     }
@@ -313,7 +322,7 @@ async fn an_overlong_retry_after_is_not_passed_on() {
     let (listener, url) = listener().await;
     let client = client(&["127.0.0.0/8"]);
     let answer = format!("HTTP/1.1 429 Slow\r\nretry-after: {}\r\ncontent-length: 0\r\n\r\n", "9".repeat(65));
-    let (got, _) = tokio::join!(post(&client, &url, ROOMY), answer_once(&listener, &answer));
+    let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, &answer)).await;
     assert_eq!(got.unwrap().retry_after, None);
 }
 
@@ -342,7 +351,7 @@ async fn a_client_can_be_made_on_this_machine() {
     let client = Client::new(policy, Arc::new(TestClock::seeded(1))).unwrap();
     let (listener, url) = listener().await;
     let answer = "HTTP/1.1 204 Done\r\n\r\n";
-    let (got, _) = tokio::join!(post(&client, &url, ROOMY), answer_once(&listener, answer));
+    let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, answer)).await;
     assert_eq!(got.unwrap().status, 204);
     if !client.can_call_https() {
         let got = post(&client, "https://127.0.0.1:1/", ROOMY).await;
