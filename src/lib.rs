@@ -6,6 +6,7 @@ pub mod callback;
 pub mod clock;
 pub mod connector;
 pub mod json;
+pub mod outbound;
 pub mod retry;
 pub mod store;
 pub mod task;

@@ -1,0 +1,329 @@
+//! The one HTTP client that calls what tenants name: guarded, bounded, and by itself.
+//!
+//! Every URL and every address it leads to is judged at every call ([`address`]): a literal address before the
+//! connection is asked for, since the HTTP library dials those without its resolver; a name when it is resolved, so
+//! that a name which changes its mind (DNS rebinding) is judged by what is dialled. A connection that is kept was
+//! judged when it was made. No redirect is followed, no proxy of the environment used, nothing decompressed, nothing
+//! sent a second time: one call is at most one request.
+
+use std::error::Error as _;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use tokio::sync::Semaphore;
+
+use crate::clock::SharedClock;
+
+pub mod address;
+pub mod retry_after;
+#[cfg(test)]
+mod tests;
+
+pub use address::{Policy, Refusal, receiver};
+pub use retry_after::{RETRY_AFTER_MAX, retry_after};
+
+/// What the client calls itself.
+pub const USER_AGENT: &str = concat!("publish-ingest/", env!("CARGO_PKG_VERSION"));
+
+/// Idle connections kept per receiver: a lane has few callbacks in flight, and each idle one costs a descriptor.
+const IDLE_PER_RECEIVER_MAX: usize = 4;
+
+/// How long an idle connection is kept: the bursts of a task are seconds apart, and many receivers share the
+/// machine's descriptors.
+const IDLE_MAX: Duration = Duration::from_secs(15);
+
+/// Name look-ups under way at once: half of the runtime's 512 blocking threads, which the system's resolver holds
+/// also after a call has given up on it.
+const LOOKUPS_MAX: usize = 256;
+
+/// How far an HTTP/2 receiver may send ahead of us on one answer, in bytes: no more than we might read anyway.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+
+/// How far an HTTP/2 receiver may send ahead of us on one connection, in bytes.
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// The most header bytes of an HTTP/2 answer (HTTP/1 has the library's own limit, about 400 KiB).
+const HEADERS_MAX_BYTES: u32 = 16 * 1024;
+
+/// The longest `Retry-After` text that is passed on, in bytes: the longest date form has 33.
+const RETRY_AFTER_TEXT_MAX: usize = 64;
+
+type Lookup = Arc<dyn Fn(String) -> LookingUp + Send + Sync>;
+type LookingUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+
+/// How much a call may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// One deadline for all of it: resolving, connecting, TLS, the headers and the answer's body.
+    pub deadline: Duration,
+    /// The bytes that are read of the answer's body; what is longer is cut off, and the connection closed.
+    pub answer_bytes: usize,
+}
+
+/// What came back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status; a redirect's is here too, since none is followed.
+    pub status: u16,
+    /// The `Retry-After` field as it was sent, to be read by [`retry_after()`]; none if it is not readable text or
+    /// longer than 64 bytes.
+    pub retry_after: Option<String>,
+    /// The first bytes of the body, at most [`Limits::answer_bytes`], not decompressed.
+    pub head: Vec<u8>,
+    /// How long the call took.
+    pub elapsed: Duration,
+}
+
+/// Why there is no answer. The texts are safe to show to a tenant: no address, no resolver's or library's words.
+/// Those are in the source, for the operator's log.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// A rule forbids the call.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A header that we were to send is not one (RFC 9110 §5.5).
+    #[error("the header {0} has a name or value that cannot be sent")]
+    Header(&'static str),
+    /// https was asked for, and this machine trusts no certificate authority.
+    #[error(
+        "https cannot be called: this service has no certificate authorities to trust; the operator must install \
+         the system's CA certificates and restart it"
+    )]
+    NoRoots,
+    /// The name has no address, or the resolver failed.
+    #[error("the host's name could not be resolved: check its DNS")]
+    Resolve(#[source] reqwest::Error),
+    /// No connection was made.
+    #[error("no connection could be made: check that the receiver listens on this host and port")]
+    Connect(#[source] reqwest::Error),
+    /// No agreement on TLS was reached, or the certificate is not trusted.
+    #[error("the TLS handshake failed: check the receiver's certificate and that the port speaks TLS")]
+    Tls(#[source] reqwest::Error),
+    /// The deadline passed before the answer was complete.
+    #[error("no complete answer came within {} ms", .0.as_millis())]
+    Timeout(Duration),
+    /// The connection was lost, or what came is not HTTP.
+    #[error("the connection was lost before the answer was complete, or the answer was not valid HTTP")]
+    Protocol(#[source] reqwest::Error),
+}
+
+impl CallError {
+    /// Whether it is certain that nothing of the request was sent, so that it can have had no effect.
+    ///
+    /// A timeout proves nothing, even if it struck while the connection was being made.
+    #[must_use]
+    pub fn proved_unsent(&self) -> bool {
+        match self {
+            Self::Refused(_)
+            | Self::Header(_)
+            | Self::NoRoots
+            | Self::Resolve(_)
+            | Self::Connect(_)
+            | Self::Tls(_) => true,
+            Self::Timeout(_) | Self::Protocol(_) => false,
+        }
+    }
+
+    fn from_library(error: reqwest::Error) -> Self {
+        // A callback URL may hold a secret in its path.
+        let error = error.without_url();
+        let mut refusal = None;
+        let mut io_kind = None;
+        let mut source = error.source();
+        while let Some(cause) = source {
+            refusal = refusal.or_else(|| cause.downcast_ref::<Refusal>().copied());
+            io_kind = io_kind.or_else(|| cause.downcast_ref::<io::Error>().map(innermost_kind));
+            source = cause.source();
+        }
+        match refusal {
+            Some(refusal) => Self::Refused(refusal),
+            None if error.is_dns() => Self::Resolve(error),
+            // The TLS library reports its alerts as invalid data, and a peer that hangs up as an unexpected end.
+            None if error.is_connect() => match io_kind {
+                Some(io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => Self::Tls(error),
+                _ => Self::Connect(error),
+            },
+            None => Self::Protocol(error),
+        }
+    }
+}
+
+/// The kind of the first cause: an I/O error passes over the one that it wraps when it is asked for its source.
+fn innermost_kind(error: &io::Error) -> io::ErrorKind {
+    let wrapped = error.get_ref().and_then(|inner| inner.downcast_ref::<io::Error>());
+    wrapped.map_or(error.kind(), innermost_kind)
+}
+
+/// The client could not be set up; the source says what the HTTP library found.
+#[derive(Debug, thiserror::Error)]
+#[error("the outbound HTTP client could not be set up")]
+pub struct SetupError(#[from] reqwest::Error);
+
+/// Which certificate authorities are trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Roots {
+    System,
+    Nobody,
+}
+
+/// The guarded client. Clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    policy: Arc<Policy>,
+    clock: SharedClock,
+    roots: Roots,
+}
+
+impl Client {
+    /// A client that keeps to `policy`, trusts the system's certificate authorities and resolves by the system.
+    ///
+    /// A machine without certificate authorities gets a client that can call `http` only
+    /// ([`Client::can_call_https`]); every `https` call is then [`CallError::NoRoots`].
+    pub fn new(policy: Policy, clock: SharedClock) -> Result<Self, SetupError> {
+        let lookup = system_lookup();
+        // The library refuses to be set up without any roots; http needs none.
+        Self::build(policy.clone(), clock.clone(), lookup.clone(), Roots::System)
+            .or_else(|_| Self::build(policy, clock, lookup, Roots::Nobody))
+    }
+
+    fn build(policy: Policy, clock: SharedClock, lookup: Lookup, roots: Roots) -> Result<Self, SetupError> {
+        let policy = Arc::new(policy);
+        let guard = Guard { policy: policy.clone(), lookup };
+        let builder = reqwest::Client::builder()
+            .user_agent(USER_AGENT)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .no_proxy()
+            .referer(false)
+            // Other crates of a build may switch the library's decompression on.
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
+            .dns_resolver(guard)
+            .pool_max_idle_per_host(IDLE_PER_RECEIVER_MAX)
+            .pool_idle_timeout(IDLE_MAX)
+            .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_max_header_list_size(HEADERS_MAX_BYTES)
+            .tls_backend_rustls();
+        let builder = match roots {
+            Roots::System => builder,
+            Roots::Nobody => builder.tls_certs_only([]),
+        };
+        Ok(Self { http: builder.build()?, policy, clock, roots })
+    }
+
+    /// Whether this machine has certificate authorities to trust: a start without them deserves a warning.
+    #[must_use]
+    pub fn can_call_https(&self) -> bool {
+        self.roots == Roots::System
+    }
+
+    /// The rules that the client keeps to.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Sends `body` by POST and reads the answer, within `limits`.
+    ///
+    /// Any status is an answer. A body longer than the limit is cut; a body that does not end, neither by itself nor
+    /// by the limit, before the deadline is a timeout: the status alone does not make an answer.
+    pub async fn post(
+        &self,
+        url: &str,
+        headers: &[(&'static str, String)],
+        body: Vec<u8>,
+        limits: Limits,
+    ) -> Result<Answer, CallError> {
+        let started = self.clock.instant();
+        // A literal address never comes to the resolver, so it is judged here, at every call.
+        let url = self.policy.check_url(url)?;
+        if url.scheme() == "https" && !self.can_call_https() {
+            return Err(CallError::NoRoots);
+        }
+        let request = self.http.post(url).headers(header_map(headers)?).body(body);
+        let (status, retry_after, head) =
+            tokio::time::timeout(limits.deadline, exchange(request, limits.answer_bytes))
+                .await
+                .map_err(|_| CallError::Timeout(limits.deadline))?
+                .map_err(CallError::from_library)?;
+        Ok(Answer { status, retry_after, head, elapsed: self.clock.instant().duration_since(started) })
+    }
+}
+
+type Exchanged = (u16, Option<String>, Vec<u8>);
+
+async fn exchange(request: reqwest::RequestBuilder, limit: usize) -> reqwest::Result<Exchanged> {
+    let mut response = request.send().await?;
+    let status = response.status().as_u16();
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = retry_after.filter(|text| text.len() <= RETRY_AFTER_TEXT_MAX).map(str::to_owned);
+    let mut head = Vec::new();
+    while head.len() < limit {
+        let Some(chunk) = response.chunk().await? else { break };
+        head.extend_from_slice(&chunk[..chunk.len().min(limit - head.len())]);
+    }
+    // An answer that is dropped before its end closes its connection (HTTP/2: its stream).
+    Ok((status, retry_after, head))
+}
+
+fn header_map(headers: &[(&'static str, String)]) -> Result<HeaderMap, CallError> {
+    let mut map = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let refused = || CallError::Header(name);
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refused())?;
+        map.append(key, HeaderValue::from_str(value).map_err(|_| refused())?);
+    }
+    Ok(map)
+}
+
+/// Resolves names for the HTTP library and lets no address through that the policy refuses.
+struct Guard {
+    policy: Arc<Policy>,
+    lookup: Lookup,
+}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (policy, lookup) = (self.policy.clone(), self.lookup.clone());
+        Box::pin(async move {
+            let addresses = if address::is_localhost(name.as_str()) {
+                policy.loopback()
+            } else {
+                lookup(name.as_str().to_owned()).await?
+            };
+            if addresses.is_empty() {
+                return Err(io::Error::from(io::ErrorKind::NotFound).into());
+            }
+            policy.check_resolved(&addresses)?;
+            // Port 0 stands for the URL's port.
+            let dialled = addresses.into_iter().map(|ip| SocketAddr::new(ip, 0));
+            Ok(Box::new(dialled) as Addrs)
+        })
+    }
+}
+
+fn system_lookup() -> Lookup {
+    let places = Arc::new(Semaphore::new(LOOKUPS_MAX));
+    Arc::new(move |name| {
+        let places = places.clone();
+        Box::pin(async move {
+            let place = places.acquire_owned().await.map_err(io::Error::other)?;
+            // A task of its own: the system's resolver goes on when the call gives up, and must keep its place.
+            let found = tokio::spawn(async move {
+                let found = tokio::net::lookup_host((name, 0)).await;
+                drop(place);
+                found.map(|addresses| addresses.map(|address| address.ip()).collect())
+            });
+            found.await.map_err(io::Error::other)?
+        })
+    })
+}
