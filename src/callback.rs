@@ -1,3 +1,5 @@
 //! Telling the caller.
 
+pub mod deliver;
+pub mod event;
 pub mod signature;

@@ -98,8 +98,8 @@ mod tests {
     fn durations_are_whole_numbers_with_a_unit() {
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(duration("12h"), Ok(Duration::from_secs(43_200)));
+        assert_eq!(duration("2m"), Ok(Duration::from_mins(2)));
+        assert_eq!(duration("12h"), Ok(Duration::from_hours(12)));
         for bad in ["", "s", "5", "1.5s", "-1s", "5 s", "5d", "ms", "99999999999999999999s"] {
             assert_eq!(duration(bad), Err(BadSchedule::Duration(bad.to_owned())), "{bad:?}");
         }

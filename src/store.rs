@@ -27,7 +27,7 @@ mod tenants;
 
 pub use accounts::{Member, NewAccount};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
-pub use due::Queue;
+pub use due::{Due, Queue};
 pub use history::{HistoryRow, HistorySource};
 pub use journal::JournalEntry;
 pub use publications::{CLAIM_MOST, ClaimLimits, Claimed};
@@ -98,13 +98,17 @@ fn is_passing(error: &sqlx::Error) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
     /// Made by a later version.
-    #[error("this database was made by a newer publish-ingest (schema {0}): run that version, or another database")]
+    #[error(
+        "this database was made by a newer publish-ingest (schema {0}): run that version, or another database"
+    )]
     Newer(i64),
     /// A migration that was applied is not the one we know.
     #[error("migration {0} of this database is not ours: it belongs to another build or another program")]
     Other(i64),
     /// Not there, or older.
-    #[error("this database's schema is missing or old: start `publish-ingest dev` on it, which brings it up to date")]
+    #[error(
+        "this database's schema is missing or old: start `publish-ingest dev` on it, which brings it up to date"
+    )]
     Missing,
     /// A migration failed.
     #[error("the schema could not be brought up to date: {0}")]
@@ -128,9 +132,7 @@ impl Store {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .before_acquire(|connection, meta| {
-                Box::pin(async move {
-                    Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok())
-                })
+                Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) })
             })
             .connect_lazy_with(options);
         Ok(Self { pool, clock })

@@ -1,4 +1,8 @@
 //! The one record of an article and its publications: accepted, worked, settled.
 
+pub mod accept;
 pub mod marker;
+pub mod run;
+pub mod settle;
 pub mod state;
+pub mod work;

@@ -130,7 +130,8 @@ mod tests {
     #[test]
     fn each_field_is_told_by_name() {
         let stored = Digests::of(&content(), "{}");
-        let changes: [(&str, fn(&mut Content)); 8] = [
+        type Change = fn(&mut Content);
+        let changes: [(&str, Change); 8] = [
             ("title", |c| c.title.push('x')),
             ("content_html", |c| c.content_html.push(' ')),
             ("summary", |c| c.summary = Some(String::new())),
@@ -156,8 +157,7 @@ mod tests {
     /// The stored form: a change here would call every stored article changed.
     #[test]
     fn the_fingerprint_stays_what_it_is() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        insta::assert_snapshot!(hex(&Digests::of(&content(), "{}").fingerprint));
+        insta::assert_snapshot!(format!("{:02x?}", Digests::of(&content(), "{}").fingerprint));
     }
 
     proptest! {

@@ -210,7 +210,7 @@ impl<'a> Fields<'a> {
         match url::check(&text) {
             Ok(()) => return Ok(Some(text)),
             Err(BadUrl::TooLong) => {
-                self.refuse(name, "too_long", format!("is longer than {URL_MAX} characters"))
+                self.refuse(name, "too_long", format!("is longer than {URL_MAX} characters"));
             }
             Err(BadUrl::NotHttp) => self.refuse(name, "bad_format", "send an absolute http or https URL"),
         }

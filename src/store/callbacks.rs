@@ -236,11 +236,7 @@ impl Store {
     }
 
     /// The callback of one event, with its tries.
-    pub async fn callback(
-        &self,
-        tenant_id: Uuid,
-        event_id: Uuid,
-    ) -> Result<Option<CallbackRow>, StoreError> {
+    pub async fn callback(&self, tenant_id: Uuid, event_id: Uuid) -> Result<Option<CallbackRow>, StoreError> {
         let row = sqlx::query!(
             r#"SELECT c.event_id, e.body, c.url, c.status, CASE WHEN c.status = 'pending' THEN c.due_at END AS next_try_at,
                 c.created_at, c.ended_at

@@ -13,25 +13,32 @@ pub enum Queue {
     Callbacks,
 }
 
+/// A tenant that has something due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Whose.
+    pub tenant_id: Uuid,
+    /// Whether something of it is held by a lease that ran out.
+    pub left_behind: bool,
+}
+
 impl Store {
     /// At most `limit` tenants after `after` (in the order of their ids) that have something due, or held by a lease
     /// that ran out.
-    pub async fn tenants_due(
-        &self,
-        queue: Queue,
-        after: Uuid,
-        limit: i64,
-    ) -> Result<Vec<Uuid>, StoreError> {
+    pub async fn tenants_due(&self, queue: Queue, after: Uuid, limit: i64) -> Result<Vec<Due>, StoreError> {
         let skew = self.clock.skew();
         let tenants = match queue {
             Queue::Publications => {
-                sqlx::query_scalar!(
-                    "SELECT t.tenant_id FROM tenants t WHERE t.tenant_id > $1 AND (
-                        EXISTS (SELECT FROM publications p WHERE p.tenant_id = t.tenant_id
-                            AND p.status = 'submitted' AND p.due_at <= now() + $3::interval)
-                        OR EXISTS (SELECT FROM publications p WHERE p.tenant_id = t.tenant_id
-                            AND p.status = 'running' AND p.lease_until <= now() + $3::interval))
-                    ORDER BY t.tenant_id LIMIT $2",
+                sqlx::query_as!(
+                    Due,
+                    r#"SELECT t.tenant_id, l.behind AS "left_behind!"
+                    FROM tenants t CROSS JOIN LATERAL (SELECT EXISTS (
+                        SELECT FROM publications p WHERE p.tenant_id = t.tenant_id
+                            AND p.status = 'running' AND p.lease_until <= now() + $3::interval) AS behind) l
+                    WHERE t.tenant_id > $1 AND (l.behind OR EXISTS (
+                        SELECT FROM publications p WHERE p.tenant_id = t.tenant_id
+                            AND p.status = 'submitted' AND p.due_at <= now() + $3::interval))
+                    ORDER BY t.tenant_id LIMIT $2"#,
                     after,
                     limit,
                     skew as _,
@@ -40,13 +47,16 @@ impl Store {
                 .await?
             }
             Queue::Callbacks => {
-                sqlx::query_scalar!(
-                    "SELECT t.tenant_id FROM tenants t WHERE t.tenant_id > $1 AND (
-                        EXISTS (SELECT FROM callbacks c WHERE c.tenant_id = t.tenant_id
-                            AND c.status = 'pending' AND c.lease_until IS NULL AND c.due_at <= now() + $3::interval)
-                        OR EXISTS (SELECT FROM callbacks c WHERE c.tenant_id = t.tenant_id
-                            AND c.lease_until IS NOT NULL AND c.lease_until <= now() + $3::interval))
-                    ORDER BY t.tenant_id LIMIT $2",
+                sqlx::query_as!(
+                    Due,
+                    r#"SELECT t.tenant_id, l.behind AS "left_behind!"
+                    FROM tenants t CROSS JOIN LATERAL (SELECT EXISTS (
+                        SELECT FROM callbacks c WHERE c.tenant_id = t.tenant_id
+                            AND c.lease_until IS NOT NULL AND c.lease_until <= now() + $3::interval) AS behind) l
+                    WHERE t.tenant_id > $1 AND (l.behind OR EXISTS (
+                        SELECT FROM callbacks c WHERE c.tenant_id = t.tenant_id
+                            AND c.status = 'pending' AND c.lease_until IS NULL AND c.due_at <= now() + $3::interval))
+                    ORDER BY t.tenant_id LIMIT $2"#,
                     after,
                     limit,
                     skew as _,

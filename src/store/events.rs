@@ -13,6 +13,7 @@ impl Store {
         &self,
         tenant_id: Uuid,
         events: &[NewEvent],
+        first_wait: chrono::TimeDelta,
         transaction: &mut sqlx::PgTransaction<'_>,
     ) -> Result<(), StoreError> {
         let delivery = |of: fn(&(String, String)) -> &str| {
@@ -33,7 +34,7 @@ impl Store {
                 ON CONFLICT (tenant_id, receiver) DO NOTHING
             )
             INSERT INTO callbacks (tenant_id, event_id, url, receiver, due_at, created_at)
-            SELECT $1, event_id, url, receiver, now() + $11::interval, now() + $11::interval
+            SELECT $1, event_id, url, receiver, now() + $11::interval + $13::interval, now() + $11::interval
             FROM input WHERE url IS NOT NULL",
             tenant_id,
             &events.iter().map(|event| event.position).collect::<Vec<_>>(),
@@ -47,6 +48,7 @@ impl Store {
             &delivery(|delivery| &delivery.1) as &[Option<&str>],
             self.clock.skew() as _,
             RECEIVER_MAX_IN_FLIGHT,
+            first_wait as _,
         )
         .execute(&mut **transaction)
         .await?;

@@ -25,6 +25,8 @@ pub struct JournalEntry<'a> {
     pub probe: (i32, &'static str, Option<&'a str>, Duration),
     /// The number of the try that is about to begin, if one is.
     pub publish: Option<i32>,
+    /// Whether the outcome is being found out.
+    pub confirming: bool,
 }
 
 impl Store {
@@ -34,7 +36,7 @@ impl Store {
         let (probe_step, outcome, detail, took) = entry.probe;
         let held = sqlx::query_scalar!(
             "WITH held AS (
-                UPDATE publications SET lease_until = now() + $4::interval + $5::interval, marker = $6,
+                UPDATE publications SET lease_until = now() + $4::interval + $5::interval, marker = $6, confirming = $12,
                     attempts = attempts + CASE WHEN $11::int IS NULL THEN 0 ELSE 1 END,
                     updated_at = now() + $4::interval
                 WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND status = 'running'
@@ -59,6 +61,7 @@ impl Store {
             detail,
             interval(took) as _,
             entry.publish,
+            entry.confirming,
         )
         .fetch_optional(&self.pool)
         .await?;

@@ -156,11 +156,7 @@ impl Store {
     ///
     /// What its holder did is unknown, so whoever takes it looks before anything else. The journal is read in a later
     /// statement: a row that the old holder was just writing is visible only there.
-    pub async fn take_over(
-        &self,
-        tenant_id: Uuid,
-        limits: &ClaimLimits,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    pub async fn take_over(&self, tenant_id: Uuid, limits: &ClaimLimits) -> Result<Vec<Claimed>, StoreError> {
         let rows = sqlx::query!(
             r#"WITH pick AS MATERIALIZED (
                 SELECT publication_id FROM publications

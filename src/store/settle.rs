@@ -85,19 +85,22 @@ pub(super) struct NewEvent {
 
 impl Store {
     /// Settles a batch of one tenant and returns what was settled; a publication whose fence has moved on is left out,
-    /// and nothing of it is written. `compose` makes an event's body, and names its delivery (URL and receiver).
+    /// and nothing of it is written. `compose` makes the body of the event at a position, and names its delivery (URL and
+    /// receiver), whose first try is due after `first_wait`.
     pub async fn settle(
         &self,
         tenant_id: Uuid,
         batch: &[Settlement],
-        compose: impl Fn(&Settled, Uuid) -> (Vec<u8>, Option<(String, String)>),
+        first_wait: chrono::TimeDelta,
+        compose: impl Fn(&Settled, i64, Uuid) -> (Vec<u8>, Option<(String, String)>),
     ) -> Result<Vec<Settled>, StoreError> {
         let mut transaction = self.pool.begin().await?;
         let settled = self.move_states(tenant_id, batch, &mut transaction).await?;
         let events = settled.iter().filter_map(|one| {
+            let position = one.position?;
             let event_id = self.clock.new_id();
-            let (body, delivery) = compose(one, event_id);
-            one.position.map(|position| NewEvent {
+            let (body, delivery) = compose(one, position, event_id);
+            Some(NewEvent {
                 position,
                 event_id,
                 task_id: one.task_id,
@@ -110,7 +113,7 @@ impl Store {
         });
         let events = events.collect::<Vec<_>>();
         if !events.is_empty() {
-            self.write_events(tenant_id, &events, &mut transaction).await?;
+            self.write_events(tenant_id, &events, first_wait, &mut transaction).await?;
         }
         transaction.commit().await?;
         Ok(settled)
@@ -118,6 +121,7 @@ impl Store {
 
     /// Locks publications, tasks, lanes and feed, in that order, each sorted; a later step waits for an earlier one by
     /// using its result.
+    #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
     async fn move_states(
         &self,
         tenant_id: Uuid,

@@ -43,8 +43,8 @@ pub enum Admitted {
     Created {
         /// The accounts it goes to.
         members: Vec<Member>,
-        /// When it was submitted; none for a draft.
-        submitted_at: Option<DateTime<Utc>>,
+        /// When.
+        at: DateTime<Utc>,
         /// Another article of its group with the same content.
         same_content_as: Option<String>,
     },
@@ -65,8 +65,6 @@ pub struct ExistingTask {
     pub task_id: Uuid,
     /// Its group.
     pub group_code: String,
-    /// SHA-256 of its content.
-    pub fingerprint: Vec<u8>,
     /// The digests of its fields.
     pub digests: Vec<u8>,
     /// The `Idempotency-Key` it was created with.
@@ -161,6 +159,7 @@ impl Store {
     /// The batch is sorted by (tenant, `external_id`) and holds none twice: two batches then never wait for each other
     /// in a circle. What somebody else is just writing is reported as [`Admitted::Unseen`]: the statement's snapshot
     /// cannot show it, so it takes another statement.
+    #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
     pub async fn accept(&self, batch: &[NewTask]) -> Result<Vec<Admitted>, StoreError> {
         let column = |of: fn(&NewTask) -> Option<&str>| batch.iter().map(of).collect::<Vec<_>>();
         let tags = batch.iter().map(|task| Json(&task.content.tags)).collect::<Vec<_>>();
@@ -194,7 +193,7 @@ impl Store {
                 WHERE n.members > 0 AND NOT EXISTS (SELECT FROM found f WHERE f.place = i.place)
                 ORDER BY i.tenant_id, i.external_id
                 ON CONFLICT (tenant_id, external_id) DO NOTHING
-                RETURNING tenant_id, task_id, submitted_at
+                RETURNING tenant_id, task_id, created_at
             ), texts AS (
                 INSERT INTO articles (tenant_id, task_id, title, content_html, summary, cover_url, canonical_url, author,
                     tags, metadata)
@@ -216,9 +215,8 @@ impl Store {
                 RETURNING tenant_id, task_id, platform, account_id, position
             )
             SELECT i.place AS "place!",
-                w.task_id IS NOT NULL AS "created!",
                 n.members AS "members?",
-                coalesce(w.submitted_at, f.submitted_at) AS submitted_at,
+                w.created_at AS "created_at?", f.submitted_at AS "submitted_at?",
                 CASE WHEN w.task_id IS NOT NULL THEN (
                     SELECT json_agg(json_build_array(r.platform, r.account_id) ORDER BY r.position)
                     FROM runs r WHERE r.tenant_id = i.tenant_id AND r.task_id = i.task_id
@@ -228,8 +226,7 @@ impl Store {
                     WHERE s.tenant_id = i.tenant_id AND s.fingerprint = i.fingerprint AND s.group_code = i.group_code
                     LIMIT 1
                 ) END AS same_content_as,
-                f.task_id AS "task_id?", f.group_code AS "group_code?", f.fingerprint AS "fingerprint?",
-                f.digests AS "digests?", f.idempotency_key AS "idempotency_key?", f.callback_url AS "callback_url?",
+                f.task_id AS "task_id?", f.group_code AS "group_code?", f.digests AS "digests?", f.idempotency_key AS "idempotency_key?", f.callback_url AS "callback_url?",
                 f.publish_at AS "publish_at?", f.draft AS "draft?",
                 CASE WHEN f.task_id IS NOT NULL THEN (
                     SELECT json_agg(json_build_object(
@@ -269,12 +266,11 @@ impl Store {
         .await?;
         Ok(rows
             .into_iter()
-            .map(|row| match (row.task_id, row.group_code, row.fingerprint, row.digests, row.draft) {
-                (Some(task_id), Some(group_code), Some(fingerprint), Some(digests), Some(draft)) => {
+            .map(|row| match (row.task_id, row.group_code, row.digests, row.draft) {
+                (Some(task_id), Some(group_code), Some(digests), Some(draft)) => {
                     Admitted::Existing(Box::new(ExistingTask {
                         task_id,
                         group_code,
-                        fingerprint,
                         digests,
                         draft,
                         idempotency_key: row.idempotency_key,
@@ -284,21 +280,27 @@ impl Store {
                         publications: row.publications.map_or(Vec::new(), |list| list.0),
                     }))
                 }
-                _ if row.created => Admitted::Created {
-                    members: row
-                        .accounts
-                        .map_or(Vec::new(), |list| list.0)
-                        .into_iter()
-                        .map(|(platform, account_id)| Member { platform, account_id })
-                        .collect(),
-                    submitted_at: row.submitted_at,
-                    same_content_as: row.same_content_as,
-                },
-                _ if row.members.is_none() => Admitted::UnknownGroup,
-                _ if row.members == Some(0) => Admitted::EmptyGroup,
-                _ => Admitted::Unseen,
+                _ => Self::admitted_anew(row.created_at, row.accounts, row.members, row.same_content_as),
             })
             .collect())
+    }
+
+    fn admitted_anew(
+        created_at: Option<DateTime<Utc>>,
+        accounts: Option<Json<Vec<(String, String)>>>,
+        members: Option<i32>,
+        same_content_as: Option<String>,
+    ) -> Admitted {
+        let Some(at) = created_at else {
+            return match members {
+                None => Admitted::UnknownGroup,
+                Some(0) => Admitted::EmptyGroup,
+                Some(_) => Admitted::Unseen,
+            };
+        };
+        let accounts = accounts.map_or(Vec::new(), |list| list.0);
+        let members = accounts.into_iter().map(|(platform, account_id)| Member { platform, account_id });
+        Admitted::Created { members: members.collect(), at, same_content_as }
     }
 
     /// The task of that `external_id`; with its content if asked for.

@@ -102,7 +102,8 @@ impl Store {
 
     /// All tenants, by name.
     pub async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
-        let tenants = sqlx::query_as!(Tenant, "SELECT tenant_id, name, created_at FROM tenants ORDER BY name");
+        let tenants =
+            sqlx::query_as!(Tenant, "SELECT tenant_id, name, created_at FROM tenants ORDER BY name");
         Ok(tenants.fetch_all(&self.pool).await?)
     }
 

@@ -1,0 +1,212 @@
+//! Delivering: callbacks that are due are claimed, signed, sent and recorded, at least once each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::signature::SigningSecret;
+use crate::clock::SharedClock;
+use crate::gather::{Bounds, Gatherer};
+use crate::outbound::{Answer, CallError, Client, Limits, retry_after};
+use crate::retry::{Schedule, jittered};
+use crate::store::{ClaimLimits, ClaimedCallback, Due, RecordedTry, Store, StoreError, Then};
+use crate::turns::{Turns, Wake};
+use crate::vault::Vault;
+
+/// How many deliveries one node has in hand at once: each waits for its receiver most of the time.
+pub const IN_HAND_MAX: usize = 256;
+
+/// How much of an answer is read and kept, in bytes (contract §8).
+pub const ANSWER_HEAD_BYTES: usize = 1_024;
+
+/// What a delivery's lease lasts beyond its timeout (contract §10).
+pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
+
+/// Tries are recorded like outcomes are settled.
+const BOUNDS: Bounds = Bounds { queue: 1_024, queue_kib: 4_096, rows: 50, batch_kib: 1_024, writers: 2 };
+
+/// The pause before a batch is written again that the database could not take.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Records tries.
+#[derive(Clone)]
+pub struct Recorder {
+    gatherer: Gatherer<RecordedTry, ()>,
+}
+
+impl Recorder {
+    /// Starts the writers; `deliver` is woken when lanes are free again.
+    #[must_use]
+    pub fn start(store: Store, deliver: Wake, stop: CancellationToken, tracker: &TaskTracker) -> Self {
+        let writing = (store, deliver, stop);
+        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch: Vec<RecordedTry>| {
+            let (store, deliver, stop) = writing.clone();
+            async move {
+                let answers = vec![(); batch.len()];
+                write(&store, &deliver, &stop, batch).await;
+                answers
+            }
+        });
+        Self { gatherer }
+    }
+}
+
+async fn write(store: &Store, deliver: &Wake, stop: &CancellationToken, mut batch: Vec<RecordedTry>) {
+    batch.sort_by_key(|one| one.tenant_id);
+    let by_tenant = batch.chunk_by(|a, b| a.tenant_id == b.tenant_id);
+    let mut parts = by_tenant.map(<[_]>::to_vec).collect::<Vec<_>>();
+    while let Some(mut part) = parts.pop() {
+        let tenant_id = part[0].tenant_id;
+        match store.record_tries(tenant_id, &part).await {
+            Ok(()) => deliver.wake(tenant_id),
+            Err(StoreError::Unavailable(error)) => {
+                tracing::warn!(%error, tries = part.len(), "cannot record callbacks yet; trying again");
+                tokio::select! {
+                    () = tokio::time::sleep(AGAIN) => parts.push(part),
+                    () = stop.cancelled() => {}
+                }
+            }
+            Err(error) if part.len() == 1 => {
+                tracing::error!(%error, event_id = %part[0].event_id, "the database refused a callback's try");
+            }
+            Err(_) => {
+                let rest = part.split_off(part.len() / 2);
+                parts.extend([part, rest]);
+            }
+        }
+    }
+}
+
+/// What a dispatcher needs.
+pub struct Dispatcher {
+    /// Where callbacks are.
+    pub store: Store,
+    /// Opens the signing secrets.
+    pub vault: Vault,
+    /// Calls receivers.
+    pub client: Client,
+    /// Where tries are recorded.
+    pub recorder: Recorder,
+    /// How claims are made.
+    pub limits: ClaimLimits,
+    /// The waits before each try.
+    pub schedule: Schedule,
+    /// How long a try may take, all of it.
+    pub timeout: Duration,
+    /// Time and chance.
+    pub clock: SharedClock,
+}
+
+impl Dispatcher {
+    /// Delivers until the walk ends; deliveries that are under way then are the tracker's.
+    pub async fn deliver(self: Arc<Self>, turns: &Turns, tracker: &TaskTracker) {
+        turns.walk(async |turn, slots| self.claim(turn, slots, tracker).await).await;
+    }
+
+    async fn claim(
+        self: &Arc<Self>,
+        turn: Due,
+        slots: &mut OwnedSemaphorePermit,
+        tracker: &TaskTracker,
+    ) -> Result<usize, StoreError> {
+        // Read before anything is claimed: an unsigned callback cannot be sent.
+        let secrets: Arc<[_]> = self.store.signing_secrets(turn.tenant_id, &self.vault).await?.into();
+        let claimed = if turn.left_behind {
+            self.store.take_over_callbacks(turn.tenant_id, &self.limits).await?
+        } else {
+            self.store.claim_callbacks(turn.tenant_id, &self.limits).await?
+        };
+        let taken = claimed.len();
+        for one in claimed {
+            let Some(slot) = slots.split(1) else { break };
+            let (dispatcher, secrets) = (self.clone(), secrets.clone());
+            tracker.spawn(async move {
+                let _slot = slot;
+                dispatcher.send(one, &secrets).await;
+            });
+        }
+        Ok(taken)
+    }
+
+    async fn send(&self, one: ClaimedCallback, secrets: &[SigningSecret]) {
+        let headers = headers(one.event_id, self.clock.now().timestamp(), &one.body, secrets);
+        let begun = self.clock.instant();
+        let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_HEAD_BYTES };
+        let answer = self.client.post(&one.url, &headers, one.body, limits).await;
+        let took = self.clock.instant() - begun;
+        let asked = answer.as_ref().ok().and_then(|answer| answer.retry_after.as_deref());
+        let asked = asked.and_then(|text| retry_after(text, self.clock.now()));
+        let tries = usize::try_from(one.tries).unwrap_or(usize::MAX).saturating_add(1);
+        let next = self.schedule.wait(tries).map(|wait| jittered(wait, self.clock.fraction()));
+        let then = then(answer.as_ref().ok().map(|answer| answer.status), next, asked);
+        tracing::info!(event_id = %one.event_id, tries, ?then, "callback tried");
+        let (http_status, answer_head, error) = describe(answer);
+        let (tenant_id, event_id, fence) = (one.tenant_id, one.event_id, one.fence);
+        let record = RecordedTry { tenant_id, event_id, fence, took, http_status, answer_head, error, then };
+        // Not recorded: the service is stopping, and the lease will run out.
+        let _ = self.recorder.gatherer.submit_patiently(record).await;
+    }
+}
+
+/// The headers of Standard Webhooks 1.0; with several secrets, a signature by each.
+fn headers(id: Uuid, timestamp: i64, body: &[u8], secrets: &[SigningSecret]) -> [(&'static str, String); 4] {
+    let id = id.to_string();
+    let signatures = secrets.iter().map(|secret| secret.sign(&id, timestamp, body)).collect::<Vec<_>>();
+    [
+        ("content-type", "application/json".to_owned()),
+        ("webhook-id", id),
+        ("webhook-timestamp", timestamp.to_string()),
+        ("webhook-signature", signatures.join(" ")),
+    ]
+}
+
+fn describe(answer: Result<Answer, CallError>) -> (Option<u16>, Option<Vec<u8>>, Option<String>) {
+    match answer {
+        Ok(answer) => (Some(answer.status), Some(answer.head), None),
+        Err(error) => (None, None, Some(error.to_string())),
+    }
+}
+
+/// What follows a try: `status` of the answer if there was one, the `next` wait if the schedule has one left, and how
+/// long the receiver asked to be left alone.
+fn then(status: Option<u16>, next: Option<Duration>, asked: Option<Duration>) -> Then {
+    match (status, next) {
+        (Some(200..=299), _) => Then::Delivered,
+        (Some(410), _) => Then::Gone,
+        (_, Some(wait)) => Then::Again(wait.max(asked.unwrap_or_default())),
+        (_, None) => Then::Exhausted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Option<Duration> = Some(Duration::from_secs(5));
+
+    #[test]
+    fn only_2xx_is_delivered_and_410_ends_it() {
+        for status in [200, 201, 204, 299] {
+            assert_eq!(then(Some(status), WAIT, None), Then::Delivered);
+        }
+        assert_eq!(then(Some(410), WAIT, None), Then::Gone);
+        for status in
+            [None, Some(199), Some(301), Some(302), Some(400), Some(404), Some(429), Some(500), Some(503)]
+        {
+            assert_eq!(then(status, WAIT, None), Then::Again(Duration::from_secs(5)), "{status:?}");
+            assert_eq!(then(status, None, None), Then::Exhausted, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_receiver_is_never_called_sooner_than_it_asked() {
+        let minute = Some(Duration::from_mins(1));
+        assert_eq!(then(Some(503), WAIT, minute), Then::Again(Duration::from_mins(1)));
+        assert_eq!(then(Some(503), minute, WAIT), Then::Again(Duration::from_mins(1)));
+        assert_eq!(then(Some(200), WAIT, minute), Then::Delivered);
+    }
+}

@@ -1,0 +1,213 @@
+//! Gathering: what arrives at the same time is written together.
+//!
+//! A [`Gatherer`] holds a bounded queue and a few writers. A writer takes what is there, up to a cap of rows and of
+//! bytes, and writes it in one go; nobody is waited for. Under load the writers are busy, so batches grow by
+//! themselves; alone, a request is written at once.
+//!
+//! Who handed something in may go away: what is in the queue is written all the same.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+
+/// The bounds of a gatherer.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// How many may wait; one more is refused, rather than memory growing.
+    pub queue: usize,
+    /// How many KiB may wait, together.
+    pub queue_kib: usize,
+    /// The most in one batch.
+    pub rows: usize,
+    /// A batch takes no more once it holds that many KiB.
+    pub batch_kib: usize,
+    /// How many batches are written at once.
+    pub writers: usize,
+}
+
+/// Too much is waiting, or the service is stopping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too much is waiting to be written")]
+pub struct Busy;
+
+struct Waiting<T, R> {
+    value: T,
+    kib: usize,
+    answer: oneshot::Sender<R>,
+    // Gives its share of the queue's bytes back when it is dropped.
+    room: OwnedSemaphorePermit,
+}
+
+/// Hands in, and waits for what became of it.
+pub struct Gatherer<T, R> {
+    queue: mpsc::Sender<Waiting<T, R>>,
+    room: Arc<Semaphore>,
+    room_kib: usize,
+}
+
+impl<T, R> Clone for Gatherer<T, R> {
+    fn clone(&self) -> Self {
+        Self { queue: self.queue.clone(), room: self.room.clone(), room_kib: self.room_kib }
+    }
+}
+
+impl<T: Send + 'static, R: Send + 'static> Gatherer<T, R> {
+    /// Starts the writers; they end when every clone of the gatherer is gone and the queue is empty. `write` returns
+    /// one answer for each of the batch, in its order.
+    pub fn start<W, F>(bounds: Bounds, tracker: &TaskTracker, write: W) -> Self
+    where
+        W: Fn(Vec<T>) -> F + Clone + Send + 'static,
+        F: Future<Output = Vec<R>> + Send + 'static,
+    {
+        let (queue, waiting) = mpsc::channel(bounds.queue);
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..bounds.writers {
+            tracker.spawn(write_batches(bounds, waiting.clone(), write.clone()));
+        }
+        Self { queue, room: Arc::new(Semaphore::new(bounds.queue_kib)), room_kib: bounds.queue_kib }
+    }
+
+    /// Hands `value` of about `bytes` bytes in; refused at once if too much is waiting.
+    pub async fn submit(&self, value: T, bytes: usize) -> Result<R, Busy> {
+        let kib = bytes.div_ceil(1024).clamp(1, self.room_kib);
+        let share = u32::try_from(kib).map_err(|_| Busy)?;
+        let room = self.room.clone().try_acquire_many_owned(share).map_err(|_| Busy)?;
+        let (answer, answered) = oneshot::channel();
+        self.queue.try_send(Waiting { value, kib, answer, room }).map_err(|_| Busy)?;
+        answered.await.map_err(|_| Busy)
+    }
+
+    /// Hands `value` in, waiting for a place in the queue however long it takes; for what must not be refused.
+    pub async fn submit_patiently(&self, value: T) -> Result<R, Busy> {
+        let room = self.room.clone().acquire_owned().await.map_err(|_| Busy)?;
+        let (answer, answered) = oneshot::channel();
+        self.queue.send(Waiting { value, kib: 1, answer, room }).await.map_err(|_| Busy)?;
+        answered.await.map_err(|_| Busy)
+    }
+}
+
+async fn write_batches<T, R, W, F>(
+    bounds: Bounds,
+    waiting: Arc<Mutex<mpsc::Receiver<Waiting<T, R>>>>,
+    write: W,
+) where
+    W: Fn(Vec<T>) -> F,
+    F: Future<Output = Vec<R>>,
+{
+    loop {
+        let mut values = Vec::new();
+        let mut answers = Vec::new();
+        {
+            // Held while waiting for a first one: the other idle writers queue up behind.
+            let mut waiting = waiting.lock().await;
+            let Some(first) = waiting.recv().await else { return };
+            let mut kib = first.kib;
+            values.push(first.value);
+            answers.push((first.answer, first.room));
+            while values.len() < bounds.rows && kib < bounds.batch_kib {
+                let Ok(next) = waiting.try_recv() else { break };
+                kib += next.kib;
+                values.push(next.value);
+                answers.push((next.answer, next.room));
+            }
+        }
+        let results = write(values).await;
+        debug_assert_eq!(results.len(), answers.len());
+        for ((answer, _room), result) in answers.into_iter().zip(results) {
+            // Whoever asked may have gone away.
+            let _ = answer.send(result);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { queue: 8, queue_kib: 64, rows: 4, batch_kib: 16, writers: 1 };
+
+    /// A gatherer whose writer reports each batch's size, once it is let go.
+    fn held() -> (Gatherer<u32, usize>, Arc<Notify>, Arc<AtomicUsize>, TaskTracker) {
+        let tracker = TaskTracker::new();
+        let (go, begun) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let (gate, count) = (go.clone(), begun.clone());
+        let gatherer = Gatherer::start(BOUNDS, &tracker, move |batch: Vec<u32>| {
+            let (gate, count) = (gate.clone(), count.clone());
+            async move {
+                count.fetch_add(1, Ordering::SeqCst);
+                gate.notified().await;
+                vec![batch.len(); batch.len()]
+            }
+        });
+        (gatherer, go, begun, tracker)
+    }
+
+    async fn until_begun(begun: &AtomicUsize, batches: usize) {
+        while begun.load(Ordering::SeqCst) < batches {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_written_together_up_to_the_cap() {
+        let (gatherer, go, begun, _tracker) = held();
+        let hand_in = |bytes| {
+            let gatherer = gatherer.clone();
+            tokio::spawn(async move { gatherer.submit(0, bytes).await })
+        };
+        let first = hand_in(1);
+        until_begun(&begun, 1).await;
+        let rest = (0..6).map(|_| hand_in(1)).collect::<Vec<_>>();
+        while gatherer.queue.capacity() > BOUNDS.queue - 6 {
+            tokio::task::yield_now().await;
+        }
+        let mut sizes = Vec::new();
+        for batch in 1..=3 {
+            until_begun(&begun, batch).await;
+            go.notify_one();
+        }
+        sizes.push(first.await.unwrap().unwrap());
+        for one in rest {
+            sizes.push(one.await.unwrap().unwrap());
+        }
+        sizes.sort_unstable();
+        assert_eq!(sizes, [1, 2, 2, 4, 4, 4, 4]);
+    }
+
+    #[tokio::test]
+    async fn too_much_is_refused_by_number_and_by_bytes() {
+        let (gatherer, go, begun, _tracker) = held();
+        let first = tokio::spawn({
+            let gatherer = gatherer.clone();
+            async move { gatherer.submit(0, 60 * 1024).await }
+        });
+        until_begun(&begun, 1).await;
+        assert_eq!(gatherer.submit(0, 5 * 1024).await, Err(Busy));
+        go.notify_one();
+        assert_eq!(first.await.unwrap(), Ok(1));
+        assert_eq!(gatherer.room.available_permits(), BOUNDS.queue_kib);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_away_does_not_take_its_article_along() {
+        let (gatherer, go, begun, tracker) = held();
+        let gone = tokio::spawn({
+            let gatherer = gatherer.clone();
+            async move { gatherer.submit(0, 1).await }
+        });
+        until_begun(&begun, 1).await;
+        gone.abort();
+        let _ = gone.await;
+        go.notify_one();
+        drop(gatherer);
+        tracker.close();
+        tracker.wait().await;
+        assert_eq!(begun.load(Ordering::SeqCst), 1);
+    }
+}

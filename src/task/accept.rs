@@ -1,0 +1,362 @@
+//! Accepting: one row per (tenant, `external_id`), decided by the database, answered after its commit.
+//!
+//! Concurrent requests are gathered into one statement. Whether a task is new is told by its id: if the stored id is
+//! the one made for this request, this request created it, also when the database's answer was lost and the statement
+//! was sent again.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio_util::task::TaskTracker;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::article::{Digests, ExternalId, OnDuplicate, OptionsSent, Submission};
+use crate::clock::SharedClock;
+use crate::gather::{Bounds, Gatherer};
+use crate::json;
+use crate::store::{Admitted, ExistingTask, NewTask, PublicationRow, Store, StoreError};
+use crate::task::state::Status;
+use crate::turns::Wake;
+
+/// Four writers keep the disk busy while batches grow; 128 rows a batch held in trials; 4,096 requests of 64 MiB in all
+/// may wait, which at the slowest rate seen is below a second of work.
+const BOUNDS: Bounds =
+    Bounds { queue: 4_096, queue_kib: 64 * 1024, rows: 128, batch_kib: 4 * 1024, writers: 4 };
+
+/// How long a batch is tried while the database cannot be reached; then nobody waits for it any more.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// How often somebody else's row, seen by the index but not by the statement, is asked for again.
+const UNSEEN_ROUNDS: usize = 8;
+
+/// A remark that is no error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Warning {
+    /// Stable, `snake_case`.
+    #[schema(example = "content_changed")]
+    pub code: &'static str,
+    /// What it means and what to do.
+    pub detail: String,
+    /// The article it speaks of, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
+}
+
+/// What became of a request to publish.
+#[derive(Debug, Clone)]
+pub struct Acceptance {
+    /// The task.
+    pub task_id: Uuid,
+    /// The caller's id.
+    pub external_id: ExternalId,
+    /// Whether this request created it, or one with the same `Idempotency-Key` did.
+    pub created: bool,
+    /// Whether it existed before this request.
+    pub replayed: bool,
+    /// The fields that differ from what is stored.
+    pub changed_fields: Vec<&'static str>,
+    /// Whether content is among them.
+    pub content_changed: bool,
+    /// The publications as they stand.
+    pub publications: Vec<PublicationRow>,
+    /// When the task was submitted.
+    pub submitted_at: Option<DateTime<Utc>>,
+    /// Remarks.
+    pub warnings: Vec<Warning>,
+}
+
+/// Why a request to publish was not accepted; nothing was stored.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NotAccepted {
+    /// Strict mode, and the `external_id` exists.
+    #[error("this external_id exists")]
+    Duplicate(Box<Acceptance>),
+    /// No such group.
+    #[error("there is no such group")]
+    UnknownGroup,
+    /// A group without accounts.
+    #[error("the group has no accounts")]
+    EmptyGroup,
+    /// The database cannot be reached, or too much is waiting. It may have been stored; the same again is safe.
+    #[error("cannot be stored now")]
+    Unavailable,
+    /// The database refused it: a fault of ours.
+    #[error("the database refused it")]
+    Refused,
+}
+
+/// The door of the service.
+#[derive(Clone)]
+pub struct Acceptor {
+    gatherer: Gatherer<NewTask, Result<Stored, NotAccepted>>,
+    clock: SharedClock,
+}
+
+/// A task that is stored.
+#[derive(Debug, Clone)]
+struct Stored {
+    task: ExistingTask,
+    same_content_as: Option<String>,
+}
+
+impl Acceptor {
+    /// Starts the writers.
+    #[must_use]
+    pub fn start(store: Store, wake: Wake, clock: SharedClock, tracker: &TaskTracker) -> Self {
+        let writing = (store, wake, clock.clone());
+        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch| {
+            let (store, wake, clock) = writing.clone();
+            async move { write(&store, &wake, &clock, batch).await }
+        });
+        Self { gatherer, clock }
+    }
+
+    /// Accepts an article, or finds the task it is already.
+    pub async fn accept(
+        &self,
+        tenant_id: Uuid,
+        submission: Submission,
+        idempotency_key: Option<String>,
+    ) -> Result<Acceptance, NotAccepted> {
+        let metadata = submission.metadata.clone().unwrap_or_else(|| "{}".to_owned());
+        let digests = Digests::of(&submission.content, &canonical(&metadata));
+        let task = NewTask {
+            tenant_id,
+            task_id: self.clock.new_id(),
+            external_id: submission.external_id.clone(),
+            group_code: submission.group_code.as_str().to_owned(),
+            content: submission.content.clone(),
+            digests: digests.clone(),
+            idempotency_key: idempotency_key.clone(),
+            callback_url: submission.callback_url.clone(),
+            publish_at: submission.publish_at,
+            draft: submission.draft.unwrap_or(false),
+            metadata,
+        };
+        let my_id = task.task_id;
+        let bytes = task.content.content_html.len() + task.metadata.len();
+        let stored = self.gatherer.submit(task, bytes).await.map_err(|_| NotAccepted::Unavailable)??;
+        let acceptance = compare(&submission, &digests, idempotency_key.as_deref(), my_id, stored);
+        let strict = submission.on_duplicate.unwrap_or(OnDuplicate::Return) == OnDuplicate::Reject;
+        if strict && !acceptance.created {
+            return Err(NotAccepted::Duplicate(Box::new(acceptance)));
+        }
+        Ok(acceptance)
+    }
+}
+
+/// The parser has read this text before, so it can be read.
+fn canonical(metadata: &str) -> String {
+    let raw = serde_json::from_str::<&RawValue>(metadata).map_err(Into::into);
+    raw.and_then(json::canonical).unwrap_or_else(|_| metadata.to_owned())
+}
+
+/// Holds what was sent against what is stored.
+fn compare(
+    sent: &Submission,
+    digests: &Digests,
+    key: Option<&str>,
+    my_id: Uuid,
+    stored: Stored,
+) -> Acceptance {
+    let task = stored.task;
+    let mine = task.task_id == my_id;
+    let same_key = key.is_some() && task.idempotency_key.as_deref() == key;
+    let mut changed_fields = Vec::new();
+    let mut warnings = Vec::new();
+    if sent.external_id.looks_like_timestamp() {
+        warnings.push(Warning {
+            code: "external_id_looks_like_timestamp",
+            detail: "this external_id looks as if it were made from the clock: a re-run would make another one, and \
+                     publish the article again; use an id that the article keeps"
+                .to_owned(),
+            external_id: None,
+        });
+    }
+    if !mine {
+        changed_fields = digests.changed_content(&task.digests);
+    }
+    let content_changed = !changed_fields.is_empty();
+    if content_changed {
+        warnings.push(Warning {
+            code: "content_changed",
+            detail: "this external_id holds other content, which stays as it is; to publish the new content, send it \
+                     under a new external_id, such as one with a version in it"
+                .to_owned(),
+            external_id: None,
+        });
+    }
+    if !mine {
+        let options = OptionsSent {
+            group_code: &task.group_code,
+            callback_url: task.callback_url.as_deref(),
+            publish_at: task.publish_at,
+            draft: task.draft,
+        };
+        let changed = options.changed(sent, digests.metadata_changed(&task.digests));
+        if !changed.is_empty() {
+            warnings.push(Warning {
+                code: "options_ignored",
+                detail: format!(
+                    "the task keeps the options it was created with; not used: {}",
+                    changed.join(", ")
+                ),
+                external_id: None,
+            });
+            changed_fields.extend(changed);
+        }
+    }
+    if let Some(other) = stored.same_content_as.filter(|_| mine) {
+        warnings.push(Warning {
+            code: "same_content_as",
+            detail:
+                "another article of this group holds the same content; if it is the same article, keep one \
+                     external_id for it"
+                    .to_owned(),
+            external_id: Some(other),
+        });
+    }
+    Acceptance {
+        task_id: task.task_id,
+        external_id: sent.external_id.clone(),
+        created: mine || same_key,
+        replayed: !mine,
+        changed_fields,
+        content_changed,
+        publications: task.publications,
+        submitted_at: task.submitted_at,
+        warnings,
+    }
+}
+
+type Answer = Result<Stored, NotAccepted>;
+
+/// Writes a batch; one bad article fails alone.
+async fn write(store: &Store, wake: &Wake, clock: &SharedClock, batch: Vec<NewTask>) -> Vec<Answer> {
+    let mut answers = batch.iter().map(|_| None).collect::<Vec<Option<Answer>>>();
+    let begun = clock.instant();
+    // Those of an external_id that stands several times take turns: each statement has one of each.
+    let mut parts = vec![(0..batch.len()).collect::<Vec<_>>()];
+    let mut unseen_rounds = 0;
+    while let Some(part) = parts.pop() {
+        let (leaders, followers) = leaders(&batch, part);
+        let tasks = leaders.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
+        match store.accept(&tasks).await {
+            Ok(admitted) => {
+                let mut again = Vec::new();
+                for (at, admitted) in leaders.into_iter().zip(admitted) {
+                    let one = &batch[at];
+                    match answer(one, admitted) {
+                        Some(answer) => {
+                            if answer.as_ref().is_ok_and(|stored| stored.task.task_id == one.task_id) {
+                                wake.wake(one.tenant_id);
+                            }
+                            answers[at] = Some(answer);
+                        }
+                        None => again.push(at),
+                    }
+                }
+                if !again.is_empty() {
+                    unseen_rounds += 1;
+                }
+                let known = known(&batch, &answers);
+                for at in followers {
+                    match known.get(&(batch[at].tenant_id, &batch[at].external_id)) {
+                        Some(stored) => answers[at] = Some(Ok(stored.clone())),
+                        None => again.push(at),
+                    }
+                }
+                if !again.is_empty() && unseen_rounds < UNSEEN_ROUNDS {
+                    parts.push(again);
+                }
+            }
+            Err(StoreError::Unavailable(error)) if clock.instant() - begun < PATIENCE => {
+                tracing::warn!(%error, articles = leaders.len(), "cannot accept yet; trying again");
+                // Half each, so that a lock that somebody holds stops only those who need it.
+                let mut all = [leaders, followers].concat();
+                let rest = all.split_off(all.len().div_ceil(2));
+                parts.extend([rest, all].into_iter().filter(|part| !part.is_empty()));
+            }
+            Err(StoreError::Unavailable(error)) => {
+                tracing::warn!(%error, articles = leaders.len(), "cannot accept");
+            }
+            Err(error) if leaders.len() + followers.len() == 1 => {
+                tracing::error!(%error, external_id = %tasks[0].external_id, "the database refused an article");
+                answers[leaders[0]] = Some(Err(NotAccepted::Refused));
+            }
+            Err(_) => {
+                let mut all = [leaders, followers].concat();
+                let rest = all.split_off(all.len().div_ceil(2));
+                parts.extend([rest, all]);
+            }
+        }
+    }
+    answers.into_iter().map(|answer| answer.unwrap_or(Err(NotAccepted::Unavailable))).collect()
+}
+
+/// Splits a part into the first of each (tenant, `external_id`), sorted, and the rest.
+fn leaders(batch: &[NewTask], mut part: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+    let key = |at: &usize| (batch[*at].tenant_id, &batch[*at].external_id);
+    part.sort_by_key(key);
+    let mut leaders = Vec::<usize>::with_capacity(part.len());
+    let mut followers = Vec::new();
+    for at in part {
+        let first = leaders.last().is_none_or(|last| key(last) != key(&at));
+        if first { leaders.push(at) } else { followers.push(at) }
+    }
+    (leaders, followers)
+}
+
+/// The tasks that are stored, as far as the answers tell.
+fn known<'a>(batch: &'a [NewTask], answers: &[Option<Answer>]) -> HashMap<(Uuid, &'a ExternalId), Stored> {
+    let stored = batch.iter().zip(answers).filter_map(|(one, answer)| match answer {
+        Some(Ok(stored)) => Some(((one.tenant_id, &one.external_id), stored.clone())),
+        _ => None,
+    });
+    stored.collect()
+}
+
+/// The answer to one article; none if it has to be asked again.
+fn answer(one: &NewTask, admitted: Admitted) -> Option<Answer> {
+    match admitted {
+        Admitted::Existing(task) => Some(Ok(Stored { task: *task, same_content_as: None })),
+        Admitted::UnknownGroup => Some(Err(NotAccepted::UnknownGroup)),
+        Admitted::EmptyGroup => Some(Err(NotAccepted::EmptyGroup)),
+        Admitted::Unseen => None,
+        Admitted::Created { members, at, same_content_as } => {
+            let status = if one.draft { Status::Draft } else { Status::Submitted };
+            let publications = members.into_iter().map(|member| PublicationRow {
+                platform: member.platform,
+                account_id: member.account_id,
+                status,
+                confirming: false,
+                round: 1,
+                claimed: false,
+                attempts: 0,
+                url: None,
+                remote_id: None,
+                error_code: None,
+                error_message: None,
+                error_retryable: None,
+                due_at: one.publish_at.map_or(at, |publish_at| publish_at.max(at)),
+                updated_at: at,
+            });
+            let task = ExistingTask {
+                task_id: one.task_id,
+                group_code: one.group_code.clone(),
+                digests: one.digests.fields.to_vec(),
+                idempotency_key: one.idempotency_key.clone(),
+                callback_url: one.callback_url.clone(),
+                publish_at: one.publish_at,
+                draft: one.draft,
+                submitted_at: (!one.draft).then_some(at),
+                publications: publications.collect(),
+            };
+            Some(Ok(Stored { task, same_content_as }))
+        }
+    }
+}

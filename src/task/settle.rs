@@ -1,0 +1,146 @@
+//! Settling: outcomes are gathered, and each batch of a tenant is one transaction of state, event and callback.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::callback::event::{ErrorView, EventBody};
+use crate::gather::{Bounds, Gatherer};
+use crate::outbound::receiver;
+use crate::retry::interval;
+use crate::store::{Settled, Settlement, Store, StoreError};
+use crate::task::state::{Counts, Status};
+use crate::turns::Wake;
+
+/// 50 outcomes a batch held in trials; two writers, so that one tenant's locks do not hold up another's.
+const BOUNDS: Bounds = Bounds { queue: 1_024, queue_kib: 1_024, rows: 50, batch_kib: 1_024, writers: 2 };
+
+/// The pause before a batch is written again that the database could not take.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Records outcomes.
+#[derive(Clone)]
+pub struct Settler {
+    gatherer: Gatherer<Settlement, bool>,
+}
+
+/// What the settler needs.
+#[derive(Clone)]
+pub struct Settling {
+    /// Where to.
+    pub store: Store,
+    /// The wait before a callback's first try.
+    pub first_wait: Duration,
+    /// Lanes are free again.
+    pub work: Wake,
+    /// Callbacks are due.
+    pub deliver: Wake,
+    /// Ends the patience with a database that does not come back.
+    pub stop: CancellationToken,
+}
+
+impl Settler {
+    /// Starts the writers.
+    #[must_use]
+    pub fn start(settling: Settling, tracker: &TaskTracker) -> Self {
+        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch| {
+            let settling = settling.clone();
+            async move { settling.write(batch).await }
+        });
+        Self { gatherer }
+    }
+
+    /// Records an outcome, however long the database is away; false if the lease had been lost, or the service stops.
+    /// What is not recorded is found again when its lease has run out.
+    pub async fn settle(&self, settlement: Settlement) -> bool {
+        self.gatherer.submit_patiently(settlement).await.unwrap_or(false)
+    }
+}
+
+impl Settling {
+    async fn write(&self, batch: Vec<Settlement>) -> Vec<bool> {
+        let mut by_tenant = HashMap::<Uuid, Vec<usize>>::new();
+        for (at, one) in batch.iter().enumerate() {
+            by_tenant.entry(one.tenant_id).or_default().push(at);
+        }
+        let mut recorded = vec![false; batch.len()];
+        let mut parts = by_tenant.into_iter().collect::<Vec<_>>();
+        while let Some((tenant_id, mut part)) = parts.pop() {
+            let settlements = part.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
+            match self.store.settle(tenant_id, &settlements, interval(self.first_wait), compose).await {
+                Ok(settled) => {
+                    for at in part {
+                        recorded[at] =
+                            settled.iter().any(|one| one.publication_id == batch[at].publication_id);
+                    }
+                    self.work.wake(tenant_id);
+                    if settled.iter().any(|one| one.position.is_some() && one.callback_url.is_some()) {
+                        self.deliver.wake(tenant_id);
+                    }
+                }
+                Err(StoreError::Unavailable(error)) => {
+                    tracing::warn!(%error, outcomes = part.len(), "cannot settle yet; trying again");
+                    tokio::select! {
+                        () = tokio::time::sleep(AGAIN) => parts.push((tenant_id, part)),
+                        () = self.stop.cancelled() => {}
+                    }
+                }
+                Err(error) if part.len() == 1 => {
+                    tracing::error!(%error, publication_id = %settlements[0].publication_id, "the database refused an outcome");
+                }
+                Err(_) => {
+                    let rest = part.split_off(part.len() / 2);
+                    parts.extend([(tenant_id, part), (tenant_id, rest)]);
+                }
+            }
+        }
+        recorded
+    }
+}
+
+/// An event's body, and its delivery: URL and receiver.
+fn compose(one: &Settled, position: i64, event_id: Uuid) -> (Vec<u8>, Option<(String, String)>) {
+    let metadata = serde_json::from_str::<&RawValue>(&one.metadata).unwrap_or(RawValue::NULL);
+    let body = EventBody {
+        kind: format!("publication.{}", one.status),
+        event_id,
+        sequence: position,
+        timestamp: one.at,
+        external_id: &one.external_id,
+        task_id: one.task_id,
+        platform: &one.platform,
+        account_id: &one.account_id,
+        status: one.status,
+        url: one.url.as_deref(),
+        remote_id: one.remote_id.as_deref(),
+        error: ErrorView::of(one.error_code.as_deref(), one.error_message.as_deref(), one.error_retryable),
+        round: one.round,
+        task_status: task_status(one.counters),
+        dedupe_key: format!("{}:{}:{}:{}", one.external_id, one.platform, one.account_id, one.status),
+        metadata,
+    };
+    let delivery = one.callback_url.as_ref().map(|url| {
+        // Checked when it was accepted; should it not be readable now, the dispatcher says so at every try.
+        let receiver = url::Url::parse(url).map_or_else(|_| url.clone(), |url| receiver(&url));
+        (url.clone(), receiver)
+    });
+    (body.bytes(), delivery)
+}
+
+/// The counters do not tell submitted from running; once a publication has ended, the task's state is the same.
+fn task_status([drafts, open, succeeded, failed, login_expired]: [i32; 5]) -> Status {
+    let count = |n| u32::try_from(n).unwrap_or(0);
+    Counts {
+        draft: count(drafts),
+        submitted: 0,
+        running: count(open),
+        success: count(succeeded),
+        failed: count(failed),
+        login_expired: count(login_expired),
+    }
+    .task_status(true)
+}
