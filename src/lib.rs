@@ -3,3 +3,4 @@
 pub mod article;
 pub mod clock;
 pub mod connector;
+pub mod local_postgres;
