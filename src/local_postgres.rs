@@ -102,7 +102,8 @@ pub enum Durability {
 pub enum OnExit {
     /// The next start finds it.
     Keep,
-    /// It is removed, with its folder.
+    /// It is removed, with its folder: for a folder that is not used again, since a start on it soon after could
+    /// meet the removal.
     Remove,
 }
 

@@ -107,7 +107,7 @@ struct Parent {
 }
 
 impl Parent {
-    fn start(kind: &str, folder: &Path) -> Self {
+    fn spawn(kind: &str, folder: &Path) -> Child {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_parent_until_it_is_killed", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
@@ -115,6 +115,11 @@ impl Parent {
             .spawn()
             .unwrap();
         writeln!(process.stdin.as_mut().unwrap(), "{kind} {}", folder.display()).unwrap();
+        process
+    }
+
+    fn start(kind: &str, folder: &Path) -> Self {
+        let mut process = Self::spawn(kind, folder);
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line =
             lines.map_while(Result::ok).find_map(|line| line.split_once("READY ").map(|l| l.1.to_owned()));
@@ -328,6 +333,40 @@ fn a_half_made_cluster_is_made_anew() {
     assert_eq!(query(&cluster.url("postgres"), "SELECT 1"), 1);
     assert!(!half.exists());
     cluster.stop().unwrap();
+}
+
+#[test]
+fn a_parent_killed_while_it_makes_the_cluster_leaves_nothing_to_trip_over() {
+    let folder = Folder::new();
+    let database = folder.database();
+    let mut parent = Parent::spawn("keep", &database);
+    eventually("the cluster is being made", || database.join("data.new/base").exists());
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    assert!(!database.join("data").exists());
+    let cluster = Cluster::start(&programs(), quick(&database)).unwrap();
+    assert_eq!(query(&cluster.url("postgres"), "SELECT 1"), 1);
+    assert!(!database.join("data.new").exists());
+    cluster.stop().unwrap();
+}
+
+#[test]
+fn scratch_clusters_started_at_once_do_not_disturb_each_other() {
+    fn shared<T: Send + Sync>(value: T) -> T {
+        value
+    }
+    let folder = Folder::new();
+    let clusters = std::thread::scope(|scope| {
+        let start = || shared(Cluster::scratch(&programs(), &folder.0, random(), Vec::new()).unwrap());
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(start)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    for cluster in &clusters {
+        assert_eq!(query(&cluster.url("postgres"), "SELECT 1"), 1);
+    }
+    for cluster in clusters {
+        cluster.stop().unwrap();
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -208,7 +208,8 @@ fn set_mode(folder: &Path, account: Account) -> Result<(), Error> {
 }
 
 fn open_lock(path: &Path) -> Result<File, Error> {
-    OpenOptions::new().create(true).append(true).open(path).map_err(Error::unwritable(path))
+    // Closed, or anybody who can name it could hold it.
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(Error::unwritable(path))
 }
 
 fn remove_file(path: &Path) -> Result<(), Error> {

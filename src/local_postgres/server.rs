@@ -54,7 +54,9 @@ impl Server {
     ) -> Result<Self, Error> {
         let sh = Path::new("/bin/sh");
         let mut command = place.account.command(sh);
-        command.args(["-c", WATCHED, "sh", signal_name(options.on_exit)]).arg(place.log());
+        command
+            .args(["-c", WATCHED, "publish-ingest-watcher", signal_name(options.on_exit)])
+            .arg(place.log());
         command.arg(programs.postgres()).arg("-D").arg(place.data()).arg("-p").arg(PORT.to_string());
         for (name, value) in settings(options, place) {
             command.arg("-c").arg(format!("{name}={value}"));
@@ -131,7 +133,7 @@ pub(super) struct Remover {
 impl Remover {
     pub(super) fn start(place: &Place) -> Result<Self, Error> {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", REMOVER, "sh"]).args(&place.elsewhere).arg(&place.folder);
+        command.args(["-c", REMOVER, "publish-ingest-remover"]).args(&place.elsewhere).arg(&place.folder);
         command.current_dir("/").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(Error::run(Path::new("/bin/sh")))?;
