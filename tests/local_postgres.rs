@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process, test_kill_process};
 use sqlx::{Connection, Executor, PgConnection};
 
 /// How long the end of a process or of a folder is waited for.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(15);
 
 fn programs() -> Programs {
     let chosen = std::env::var_os("PUBLISH_POSTGRES_BIN").map(PathBuf::from);
@@ -244,7 +244,10 @@ fn a_sweep_removes_what_nobody_ended_and_leaves_what_lives() {
     parent.kill();
     assert!(runs(parent.server));
 
+    let start = SystemClock.instant();
     let next = Cluster::scratch(&programs(), &folder.0, random(), Vec::new()).unwrap();
+    // Told to end at once, not only when the wait for an orderly end is over.
+    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
     assert!(!runs(parent.server));
     assert_eq!(query(&living.url("postgres"), "SELECT 1"), 1);
     assert_eq!(query(&next.url("postgres"), "SELECT 1"), 1);
@@ -305,6 +308,41 @@ fn a_killed_server_starts_again_on_its_data() {
     cluster.restart().unwrap();
     assert_eq!(query(&url, "SELECT n FROM t"), 3);
     cluster.stop().unwrap();
+}
+
+#[test]
+fn a_killed_server_is_gone_only_with_the_last_of_its_processes() {
+    let folder = Folder::new();
+    let mut cluster = Cluster::start(&programs(), quick(&folder.database())).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (backend, connection) = runtime.block_on(async {
+        let mut connection = PgConnection::connect(&cluster.url("postgres")).await.unwrap();
+        let pid: i32 =
+            sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut connection).await.unwrap();
+        (Pid::from_raw(pid).unwrap(), connection)
+    });
+    // A process that does not react is one that might still write.
+    kill_process(backend, Signal::STOP).unwrap();
+    let (tell, killed) = channel();
+    let killing = std::thread::spawn(move || {
+        tell.send(cluster.kill()).unwrap();
+        cluster
+    });
+    let early = killed.recv_timeout(Duration::from_millis(300));
+    kill_process(backend, Signal::CONT).unwrap();
+    assert!(early.is_err(), "gone with a process left");
+    killed.recv().unwrap().unwrap();
+    killing.join().unwrap().stop().unwrap();
+    drop(connection);
+}
+
+#[test]
+fn a_terminals_ctrl_c_does_not_reach_the_database() {
+    let folder = Folder::new();
+    let parent = Parent::start("scratch", &folder.0);
+    let group = |pid: Option<Pid>| rustix::process::getpgid(pid).unwrap();
+    assert_ne!(group(Some(number(parent.server))), group(None));
+    assert_eq!(group(parent.watcher()), number(parent.server));
 }
 
 #[test]

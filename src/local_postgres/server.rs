@@ -233,3 +233,15 @@ fn tail(text: &str) -> Option<String> {
     let last = &lines[lines.len().saturating_sub(4)..];
     (!last.is_empty()).then(|| last.join(" | "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_of_a_log_are_one_line() {
+        assert_eq!(tail("a\nb\n\n c\nd\r\ne\n").as_deref(), Some("b | c | d | e"));
+        assert_eq!(tail("one").as_deref(), Some("one"));
+        assert_eq!(tail(" \n\n"), None);
+    }
+}
