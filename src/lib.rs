@@ -7,6 +7,7 @@ pub mod clock;
 pub mod connector;
 pub mod gather;
 pub mod json;
+pub mod local_postgres;
 pub mod outbound;
 pub mod retry;
 pub mod store;

@@ -127,10 +127,11 @@ mod tests {
         }
     }
 
+    type Change = fn(&mut Content);
+
     #[test]
     fn each_field_is_told_by_name() {
         let stored = Digests::of(&content(), "{}");
-        type Change = fn(&mut Content);
         let changes: [(&str, Change); 8] = [
             ("title", |c| c.title.push('x')),
             ("content_html", |c| c.content_html.push(' ')),
