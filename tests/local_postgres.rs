@@ -54,6 +54,12 @@ impl Drop for Folder {
     }
 }
 
+/// Where a database's files are: in its folder, unless that is closed to the database's account.
+fn home(folder: &Path) -> PathBuf {
+    std::fs::read_to_string(folder.join("data-is-at"))
+        .map_or_else(|_| folder.to_owned(), |path| PathBuf::from(path.trim()))
+}
+
 fn quick(folder: &Path) -> Options {
     Options { durability: Durability::None, ..Options::new(folder) }
 }
@@ -211,9 +217,9 @@ fn only_the_databases_account_gets_in() {
     let folder = Folder::new();
     let cluster = Cluster::start(&programs(), quick(&folder.database())).unwrap();
     let server = std::fs::metadata(format!("/proc/{}", cluster.pid())).unwrap().uid();
-    for closed in ["data", "s"] {
-        let found = std::fs::metadata(folder.database().join(closed)).unwrap();
-        assert_eq!((found.mode() & 0o777, found.uid()), (0o700, server), "{closed}");
+    for closed in [home(&folder.database()).join("data"), local_socket(&cluster)] {
+        let found = std::fs::metadata(&closed).unwrap();
+        assert_eq!((found.mode() & 0o777, found.uid()), (0o700, server), "{closed:?}");
     }
     assert_ne!(server, 0);
 }
@@ -332,7 +338,10 @@ fn a_killed_server_is_gone_only_with_the_last_of_its_processes() {
     kill_process(backend, Signal::CONT).unwrap();
     assert!(early.is_err(), "gone with a process left");
     killed.recv().unwrap().unwrap();
-    killing.join().unwrap().stop().unwrap();
+    let mut cluster = killing.join().unwrap();
+    // The next start takes away the shared memory that a killed server leaves.
+    cluster.restart().unwrap();
+    cluster.stop().unwrap();
     drop(connection);
 }
 
@@ -364,8 +373,9 @@ fn a_scratch_cluster_can_be_killed_and_restarted_and_is_removed() {
 #[test]
 fn a_half_made_cluster_is_made_anew() {
     let folder = Folder::new();
-    let half = folder.database().join("data.new");
-    std::fs::create_dir_all(&half).unwrap();
+    Cluster::start(&programs(), quick(&folder.database())).unwrap().stop().unwrap();
+    let (data, half) = (home(&folder.database()).join("data"), home(&folder.database()).join("data.new"));
+    std::fs::rename(&data, &half).unwrap();
     std::fs::write(half.join("PG_VERSION"), "0\n").unwrap();
     let cluster = Cluster::start(&programs(), quick(&folder.database())).unwrap();
     assert_eq!(query(&cluster.url("postgres"), "SELECT 1"), 1);
@@ -378,13 +388,13 @@ fn a_parent_killed_while_it_makes_the_cluster_leaves_nothing_to_trip_over() {
     let folder = Folder::new();
     let database = folder.database();
     let mut parent = Parent::spawn("keep", &database);
-    eventually("the cluster is being made", || database.join("data.new/base").exists());
+    eventually("the cluster is being made", || home(&database).join("data.new/base").exists());
     parent.kill().unwrap();
     parent.wait().unwrap();
-    assert!(!database.join("data").exists());
+    assert!(!home(&database).join("data").exists());
     let cluster = Cluster::start(&programs(), quick(&database)).unwrap();
     assert_eq!(query(&cluster.url("postgres"), "SELECT 1"), 1);
-    assert!(!database.join("data.new").exists());
+    assert!(!home(&database).join("data.new").exists());
     cluster.stop().unwrap();
 }
 
@@ -411,7 +421,7 @@ fn scratch_clusters_started_at_once_do_not_disturb_each_other() {
 fn another_versions_data_is_refused_in_one_line() {
     let folder = Folder::new();
     Cluster::start(&programs(), quick(&folder.database())).unwrap().stop().unwrap();
-    let version = folder.database().join("data/PG_VERSION");
+    let version = home(&folder.database()).join("data/PG_VERSION");
     std::fs::write(&version, "9\n").unwrap();
     let line = one_line(&Cluster::start(&programs(), quick(&folder.database())).unwrap_err());
     let ours = format!("PostgreSQL {}", programs().major());
@@ -448,7 +458,7 @@ fn odd_and_long_folder_names_work() {
         let options = Options { on_exit: OnExit::Remove, ..quick(&odd) };
         let cluster = Cluster::start(&programs(), options).unwrap();
         assert_eq!(query(&cluster.url("postgres"), "SELECT 1"), 1);
-        assert!(odd.join("data/PG_VERSION").exists());
+        assert!(home(&odd).join("data/PG_VERSION").exists());
         let socket = local_socket(&cluster);
         assert!(socket.exists());
         cluster.stop().unwrap();
