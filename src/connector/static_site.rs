@@ -168,22 +168,18 @@ impl Connector for StaticSite {
     fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting> {
         Box::pin(async move {
             let Ok(site) = self.shared.site(job) else { return Sighting::Absent };
-            let (shared, marker) = (self.shared.clone(), job.marker.clone());
-            // A task of its own: a caller that stops waiting must not leave a page unlisted.
-            let looked = tokio::spawn(async move { shared.find(site, marker).await });
-            looked.await.unwrap_or_else(|error| Sighting::CannotTell(error.to_string()))
+            self.shared.find(site, &job.marker).await
         })
     }
 
+    /// As [`Connector::publish`]. A caller that stops waiting before the page is being written stops it: nothing
+    /// appears later that a look-up has meanwhile proven absent.
     fn publish<'a>(&'a self, job: &'a Job) -> Answering<'a, Verdict> {
         Box::pin(async move {
-            let site = match self.shared.site(job) {
-                Ok(site) => site,
-                Err(failure) => return Verdict::Rejected(failure),
-            };
-            let (shared, job) = (self.shared.clone(), job.clone());
-            let done = tokio::spawn(async move { shared.publish(site, job).await });
-            done.await.unwrap_or_else(|error| Verdict::Unknown(error.to_string()))
+            match self.shared.site(job) {
+                Ok(site) => self.shared.publish(site, job).await,
+                Err(failure) => Verdict::Rejected(failure),
+            }
         })
     }
 }
@@ -213,10 +209,10 @@ impl Shared {
         Ok(site.clone())
     }
 
-    async fn find(&self, site: Arc<Site>, marker: String) -> Sighting {
-        match seen(&site, &marker).await {
+    async fn find(&self, site: Arc<Site>, marker: &str) -> Sighting {
+        match seen(&site, marker).await {
             Ok(true) => {
-                let remote = site.remote(&marker);
+                let remote = site.remote(marker);
                 self.listed(site, marker).await;
                 Sighting::Published(remote)
             }
@@ -225,9 +221,9 @@ impl Shared {
         }
     }
 
-    async fn publish(&self, site: Arc<Site>, job: Job) -> Verdict {
-        let marker = job.marker.clone();
-        match seen(&site, &marker).await {
+    async fn publish(&self, site: Arc<Site>, job: &Job) -> Verdict {
+        let marker = job.marker.as_str();
+        match seen(&site, marker).await {
             Ok(true) => {}
             Ok(false) => {
                 if let Err(verdict) = self.place(&site, job).await {
@@ -236,18 +232,18 @@ impl Shared {
             }
             Err(error) => return Verdict::Unknown(format!("the site's folder cannot be read: {error}")),
         }
-        let remote = site.remote(&marker);
+        let remote = site.remote(marker);
         self.listed(site, marker).await;
         Verdict::Done(remote)
     }
 
     /// Renders and places the page.
-    async fn place(&self, site: &Arc<Site>, job: Job) -> Result<(), Verdict> {
+    async fn place(&self, site: &Arc<Site>, job: &Job) -> Result<(), Verdict> {
         let marker = job.marker.clone();
         // Never closed; if it were, rendering without it would still be right.
         let permit = self.renders.acquire().await;
         let page = spawn_blocking({
-            let site = site.clone();
+            let (site, job) = (site.clone(), job.clone());
             move || site.render(&job)
         });
         let page = match page.await {
@@ -276,8 +272,10 @@ impl Shared {
     }
 
     /// Waits, within [`LISTING_PATIENCE`], until index and feed list the page.
-    async fn listed(&self, site: Arc<Site>, marker: String) {
+    async fn listed(&self, site: Arc<Site>, marker: &str) {
+        let marker = marker.to_owned();
         let (path, clock) = (site.folder.path.clone(), self.clock.clone());
+        // A task of its own: it ends also for a caller that no longer waits.
         let derived = tokio::spawn(async move {
             // Whoever waits here while another derives finds its page listed by the next one: many publications
             // share a derivation.

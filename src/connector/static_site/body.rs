@@ -20,6 +20,10 @@ pub(super) const MAX_DEPTH: usize = 400;
 /// of nodes of a few bytes, so the size of the text is no bound.
 pub(super) const MAX_NODES: usize = 500_000;
 
+/// How long the body may become, in bytes: eight times the largest article. Escaping makes at most six of one, but
+/// a formatting element that is opened again in each paragraph brings its attributes along each time.
+pub(super) const MAX_WRITTEN_BYTES: usize = 16 * 1024 * 1024;
+
 /// How many attributes one tag may have: the tokenizer compares each with all before it, so that a tag of 2 MiB of
 /// attributes would take minutes.
 pub(super) const MAX_ATTRIBUTES: usize = 2_000;
@@ -42,6 +46,10 @@ pub(super) enum TooComplex {
         "content_html comes to more than {MAX_NODES} elements and texts: split the article, or close its formatting elements"
     )]
     Large,
+    #[error(
+        "content_html grows beyond {MAX_WRITTEN_BYTES} bytes when its elements are closed: close its formatting elements"
+    )]
+    Long,
     #[error("content_html has a tag of more than {MAX_ATTRIBUTES} attributes: take them out")]
     Attributes,
     #[error(
@@ -166,6 +174,9 @@ fn written(html: &Html, size: usize) -> Result<String, TooComplex> {
                 write_text(text, parent.map_or("", html_name), first, &mut out);
             }
             _ => {}
+        }
+        if out.len() > MAX_WRITTEN_BYTES {
+            return Err(TooComplex::Long);
         }
         if let Some(child) = node.first_child() {
             node = child;

@@ -232,6 +232,7 @@ async fn every_field_is_escaped_and_read_back() {
 
     let html = read(root.path(), "m1.html");
     let page = Html::parse_document(&html);
+    assert_eq!(page.errors, [""; 0]);
     let elements = || page.tree.nodes().filter_map(|n| n.value().as_element().map(|e| (n, e)));
     let scripts = elements().filter(|(_, e)| e.name() == "script").count();
     assert_eq!(scripts, 1, "{html}");
@@ -274,6 +275,7 @@ async fn every_field_is_escaped_and_read_back() {
     );
     assert_eq!(child("link").attribute("href"), Some("https://news.example/site/acme/blog/m1.html"));
     let index = Html::parse_document(&read(root.path(), "index.html"));
+    assert_eq!(index.errors, [""; 0]);
     assert!(!index.tree.values().filter_map(Node::as_element).any(|e| matches!(e.name(), "script" | "b")));
 }
 

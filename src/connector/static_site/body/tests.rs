@@ -101,6 +101,8 @@ fn what_would_be_slow_is_refused() {
     assert_eq!(settled(&"<b".repeat(1_000_000)), Ok(String::new()));
     let reopened = "<p>".to_owned() + &many(380, &|i| format!("<b id={i}>")) + &"<p>x".repeat(20_000);
     assert!(matches!(settled(&reopened), Err(TooComplex::Large)));
+    let swollen = format!("<p><b title={}>", "y".repeat(10_000)) + &"<p>x".repeat(20_000);
+    assert!(matches!(settled(&swollen), Err(TooComplex::Long)));
     assert!(settled(&"<div>".repeat(380)).is_ok());
     assert!(settled(&format!("<img src=\"data:{}\">", "ab/+==".repeat(20_000))).is_ok());
 }
