@@ -4,8 +4,6 @@
 //! can end the element around it or swallow what follows. Scripts are not taken out, they are kept from running by
 //! the page's content security policy. No text is lost: an element that may not stand here leaves its text behind.
 
-use std::borrow::Cow;
-
 use html5ever::driver::ParseOpts;
 use html5ever::tendril::TendrilSink;
 use html5ever::tree_builder::TreeBuilderOpts;
@@ -279,9 +277,8 @@ fn close(element: &Element, out: &mut String) {
 
 fn write_text(text: &str, parent: &str, first: bool, out: &mut String) {
     match parent {
-        "script" => out.push_str(&inert(text)),
-        // Raw text; the parser ended it at its end tag, so it holds none.
-        "style" | "iframe" => out.push_str(text),
+        // Raw text cannot be escaped. If something in it hides the end tag (`<!--<script>`), the next pass shows it.
+        "script" | "style" | "iframe" => out.push_str(text),
         // A parser drops the first line feed after these.
         "pre" | "listing" | "textarea" | "plaintext" | "xmp" if first && text.starts_with('\n') => {
             out.push('\n');
@@ -289,15 +286,6 @@ fn write_text(text: &str, parent: &str, first: bool, out: &mut String) {
         }
         _ => escape(text, out),
     }
-}
-
-/// A script's text in which nothing can keep `</script>` from ending it (HTML §4.12.1.3).
-fn inert(script: &str) -> Cow<'_, str> {
-    let lower = script.to_ascii_lowercase();
-    if !lower.contains("<!--") && !lower.contains("<script") && !lower.contains("</script") {
-        return Cow::Borrowed(script);
-    }
-    Cow::Owned(script.replace("<!--", "<\\!--").replace("</", "<\\/"))
 }
 
 fn escape(text: &str, out: &mut String) {

@@ -78,9 +78,10 @@ fn what_is_well_formed_stays() {
     for html in [
         "<h2 id=\"a\">A &amp; b</h2>\n<p>c <b>d</b><br>e</p><pre>\nf</pre>",
         "<svg viewBox=\"0 0 1 1\"><a xlink:href=\"#x\"><path d=\"M0 0\"></path></a></svg>",
+        "<pre>\n\nf</pre><textarea>\n\ng</textarea>",
         "<table><tbody><tr><td>x</td></tr></tbody></table><!-- note -->",
     ] {
-        let expected = html.replace("<pre>\n", "<pre>");
+        let expected = html.replace("<pre>\nf", "<pre>f");
         assert_eq!(settled(html).unwrap(), expected);
     }
 }
@@ -99,7 +100,7 @@ fn what_would_be_slow_is_refused() {
         Err(TooComplex::Attributes)
     );
     assert_eq!(settled(&"<b".repeat(1_000_000)), Ok(String::new()));
-    let reopened = "<p>".to_owned() + &many(380, &|i| format!("<b id={i}>")) + &"<p>x".repeat(20_000);
+    let reopened = "<p>".to_owned() + &many(380, &|i| format!("<b id={i}>")) + &"<p>x".repeat(2_000);
     assert!(matches!(settled(&reopened), Err(TooComplex::Large)));
     let swollen = format!("<p><b title={}>", "y".repeat(10_000)) + &"<p>x".repeat(20_000);
     assert!(matches!(settled(&swollen), Err(TooComplex::Long)));
