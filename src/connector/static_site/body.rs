@@ -1,0 +1,307 @@
+//! An article's HTML made safe to stand inside a page.
+//!
+//! The text is parsed as a fragment, as a browser would, and written out anew: every element is closed, nothing in it
+//! can end the element around it or swallow what follows. Scripts are not taken out, they are kept from running by
+//! the page's content security policy. No text is lost: an element that may not stand here leaves its text behind.
+
+use html5ever::driver::ParseOpts;
+use html5ever::tendril::TendrilSink;
+use html5ever::tree_builder::TreeBuilderOpts;
+use html5ever::{QualName, local_name, ns};
+use scraper::{Html, HtmlTreeSink, Node};
+
+/// How deep elements may be nested: browsers flatten what lies deeper than 512 (Blink's
+/// `kMaximumHTMLParserDOMTreeDepth`), and the parser's cost per element grows with the depth.
+pub(super) const MAX_DEPTH: usize = 400;
+
+/// How many nodes an article may come to: some 70 MB while it is parsed. Misnested formatting can make hundreds
+/// of nodes of a few bytes, so the size of the text is no bound.
+pub(super) const MAX_NODES: usize = 500_000;
+
+/// How long the body may become, in bytes: eight times the largest article. Escaping makes at most six of one, but
+/// a formatting element that is opened again in each paragraph brings its attributes along each time.
+pub(super) const MAX_WRITTEN_BYTES: usize = 16 * 1024 * 1024;
+
+/// How many attributes one tag may have: the tokenizer compares each with all before it, so that a tag of 2 MiB of
+/// attributes would take minutes.
+pub(super) const MAX_ATTRIBUTES: usize = 2_000;
+
+/// How many times over the text may be read while its attributes are counted; ordinary text is read once.
+const COUNTING_PASSES: usize = 64;
+
+/// How many times the text is read and written until it reads the same; almost all of it does at the second.
+const MAX_PASSES: usize = 6;
+
+/// How much is parsed between two looks at the limits, in bytes.
+const CHUNK_BYTES: usize = 1024;
+
+/// The HTML is over a limit; the message says which and what to do.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(super) enum TooComplex {
+    #[error("content_html nests elements more than {MAX_DEPTH} deep: close its elements, or nest them less")]
+    Deep,
+    #[error(
+        "content_html comes to more than {MAX_NODES} elements and texts: split the article, or close its formatting elements"
+    )]
+    Large,
+    #[error(
+        "content_html grows beyond {MAX_WRITTEN_BYTES} bytes when its elements are closed: close its formatting elements"
+    )]
+    Long,
+    #[error("content_html has a tag of more than {MAX_ATTRIBUTES} attributes: take them out")]
+    Attributes,
+    #[error(
+        "content_html nests elements in a way that reads differently each time it is parsed: close its elements in order"
+    )]
+    Unstable,
+}
+
+/// Rewrites `html` so that it can stand in an element of a page and reads there as it reads alone.
+pub(super) fn settled(html: &str) -> Result<String, TooComplex> {
+    if crowded(html) {
+        return Err(TooComplex::Attributes);
+    }
+    let mut text = pass(html)?;
+    for _ in 1..MAX_PASSES {
+        // What was written can still read otherwise (a form in a form, a link in a table in a link): not until it
+        // reads as written is it certain where it ends.
+        let again = pass(&text)?;
+        if again == text {
+            return Ok(text);
+        }
+        text = again;
+    }
+    Err(TooComplex::Unstable)
+}
+
+fn pass(html: &str) -> Result<String, TooComplex> {
+    written(&parsed(html)?, html.len())
+}
+
+fn parsed(html: &str) -> Result<Html, TooComplex> {
+    let options = ParseOpts {
+        // With scripting off, `noscript` holds elements instead of raw text: what it holds is what is to be seen.
+        tree_builder: TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() },
+        ..ParseOpts::default()
+    };
+    let context = QualName::new(None, ns!(html), local_name!("body"));
+    let sink = HtmlTreeSink::new(Html::new_fragment());
+    let mut parser = html5ever::parse_fragment(sink, options, context, Vec::new(), false);
+    let (mut rest, mut seen) = (html, 0);
+    while !rest.is_empty() {
+        let (chunk, tail) = rest.split_at(rest.ceil_char_boundary(CHUNK_BYTES.min(rest.len())));
+        rest = tail;
+        parser.process(chunk.into());
+        let html = parser.tokenizer.sink.sink.0.borrow();
+        let nodes = html.tree.nodes();
+        let count = nodes.len();
+        if count > MAX_NODES {
+            return Err(TooComplex::Large);
+        }
+        if nodes.rev().take(count - seen).any(|node| node.ancestors().take(MAX_DEPTH + 1).count() > MAX_DEPTH)
+        {
+            return Err(TooComplex::Deep);
+        }
+        seen = count;
+    }
+    Ok(parser.finish())
+}
+
+/// Whether some tag has more than [`MAX_ATTRIBUTES`]. Every `<` that could begin a tag is taken to begin one, also
+/// in a comment or a quoted value: what the parser takes for a tag is then among them, whatever came before.
+fn crowded(html: &str) -> bool {
+    let bytes = html.as_bytes();
+    let until = |from: usize, ends: fn(u8) -> bool| {
+        bytes[from..].iter().position(|b| ends(*b)).map_or(bytes.len(), |n| from + n)
+    };
+    let not_space = |b: u8| !b.is_ascii_whitespace();
+    let mut budget = bytes.len().saturating_mul(COUNTING_PASSES);
+    let mut from = 0;
+    while let Some(start) = html[from..].find('<').map(|n| from + n) {
+        let name = start + 1 + usize::from(bytes.get(start + 1) == Some(&b'/'));
+        if !bytes.get(name).is_some_and(u8::is_ascii_alphabetic) {
+            from = start + 1;
+            continue;
+        }
+        let mut at = until(name, |b| b.is_ascii_whitespace() || matches!(b, b'/' | b'>'));
+        // A `<` within the name would read the same attributes.
+        from = at;
+        let mut count = 0;
+        loop {
+            at = until(at, |b| !b.is_ascii_whitespace() && b != b'/');
+            if bytes.get(at).is_none_or(|b| *b == b'>') {
+                break;
+            }
+            count += 1;
+            if count > MAX_ATTRIBUTES {
+                return true;
+            }
+            at = until(at + 1, |b| b.is_ascii_whitespace() || matches!(b, b'/' | b'>' | b'='));
+            let sign = until(at, not_space);
+            if bytes.get(sign) != Some(&b'=') {
+                continue;
+            }
+            at = until(sign + 1, not_space);
+            at = match bytes.get(at) {
+                Some(b'"') => (until(at + 1, |b| b == b'"') + 1).min(bytes.len()),
+                Some(b'\'') => (until(at + 1, |b| b == b'\'') + 1).min(bytes.len()),
+                _ => until(at, |b| b.is_ascii_whitespace() || b == b'>'),
+            };
+        }
+        let Some(left) = budget.checked_sub(at - start) else { return true };
+        budget = left;
+    }
+    false
+}
+
+fn written(html: &Html, size: usize) -> Result<String, TooComplex> {
+    let mut out = String::with_capacity(size + size / 8);
+    let root = html.tree.root();
+    let (mut node, mut depth) = (root, 0_usize);
+    loop {
+        match node.value() {
+            Node::Element(element) => open(element, &mut out),
+            Node::Comment(comment) => {
+                out.push_str("<!--");
+                out.push_str(comment);
+                out.push_str("-->");
+            }
+            Node::Text(text) => {
+                let parent = node.parent().and_then(|p| p.value().as_element());
+                let first = node.prev_sibling().is_none();
+                write_text(text, parent.map_or("", html_name), first, &mut out);
+            }
+            _ => {}
+        }
+        if out.len() > MAX_WRITTEN_BYTES {
+            return Err(TooComplex::Long);
+        }
+        if let Some(child) = node.first_child() {
+            node = child;
+            depth += 1;
+            if depth > MAX_DEPTH {
+                return Err(TooComplex::Deep);
+            }
+            continue;
+        }
+        loop {
+            if let Node::Element(element) = node.value() {
+                close(element, &mut out);
+            }
+            if let Some(next) = node.next_sibling() {
+                node = next;
+                break;
+            }
+            let Some(parent) = node.parent() else { return Ok(out) };
+            node = parent;
+            depth -= 1;
+        }
+    }
+}
+
+type Element = scraper::node::Element;
+
+/// The element's name if it is one of HTML's own, else nothing: `title` in an SVG is another thing.
+fn html_name(element: &Element) -> &str {
+    if element.name.ns == ns!(html) { &element.name.local } else { "" }
+}
+
+/// The name under which an element is written; none: only its text and its children are.
+fn tag(element: &Element) -> Option<&str> {
+    match html_name(element) {
+        // They act on the whole document, or their text is shown only where scripts or frames cannot be.
+        "html" | "head" | "body" | "title" | "base" | "meta" | "link" | "noscript" | "noembed"
+        | "noframes" => None,
+        // Nothing can follow the one; the other reads its text raw, which cannot be escaped.
+        "plaintext" | "xmp" => Some("pre"),
+        _ => Some(&element.name.local),
+    }
+}
+
+fn open(element: &Element, out: &mut String) {
+    let Some(tag) = tag(element) else { return };
+    out.push('<');
+    out.push_str(tag);
+    for (name, value) in &element.attrs {
+        // A name of such characters is a misspelt tag, and invalid wherever it stands.
+        if name.local.contains(['"', '\'', '<', '=']) {
+            continue;
+        }
+        out.push(' ');
+        if name.ns == ns!(xlink) {
+            out.push_str("xlink:");
+        } else if name.ns == ns!(xml) {
+            out.push_str("xml:");
+        } else if name.ns == ns!(xmlns) && &*name.local != "xmlns" {
+            out.push_str("xmlns:");
+        }
+        out.push_str(&name.local);
+        out.push_str("=\"");
+        escape(value, out);
+        out.push('"');
+    }
+    out.push('>');
+}
+
+fn close(element: &Element, out: &mut String) {
+    let void = matches!(
+        html_name(element),
+        "area"
+            | "base"
+            | "basefont"
+            | "bgsound"
+            | "br"
+            | "col"
+            | "embed"
+            | "frame"
+            | "hr"
+            | "img"
+            | "input"
+            | "keygen"
+            | "link"
+            | "meta"
+            | "param"
+            | "source"
+            | "track"
+            | "wbr"
+    );
+    if void {
+        return;
+    }
+    if let Some(tag) = tag(element) {
+        out.push_str("</");
+        out.push_str(tag);
+        out.push('>');
+    }
+}
+
+fn write_text(text: &str, parent: &str, first: bool, out: &mut String) {
+    match parent {
+        // Raw text cannot be escaped. If something in it hides the end tag (`<!--<script>`), the next pass shows it.
+        "script" | "style" | "iframe" => out.push_str(text),
+        // A parser drops the first line feed after these.
+        "pre" | "listing" | "textarea" | "plaintext" | "xmp" if first && text.starts_with('\n') => {
+            out.push('\n');
+            escape(text, out);
+        }
+        _ => escape(text, out),
+    }
+}
+
+fn escape(text: &str, out: &mut String) {
+    let mut rest = text;
+    while let Some(at) = rest.find(['&', '<', '>', '"']) {
+        out.push_str(&rest[..at]);
+        out.push_str(match rest.as_bytes()[at] {
+            b'&' => "&amp;",
+            b'<' => "&lt;",
+            b'>' => "&gt;",
+            _ => "&quot;",
+        });
+        rest = &rest[at + 1..];
+    }
+    out.push_str(rest);
+}
+
+#[cfg(test)]
+mod tests;
