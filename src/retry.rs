@@ -85,7 +85,8 @@ pub fn jittered(wait: Duration, fraction: f64) -> Duration {
 /// A wait as the database takes it. Waits are bounded by [`WAIT_MAX`] or a day, far below what an interval holds.
 #[must_use]
 pub fn interval(wait: Duration) -> TimeDelta {
-    TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX)
+    // An interval holds whole microseconds.
+    TimeDelta::microseconds(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

@@ -44,6 +44,16 @@ impl Wake {
     }
 }
 
+/// Who has turns: workers and dispatchers.
+pub trait TakesTurns: Send + Sync {
+    /// Takes what a tenant has, with a slot for each of it out of those handed over, and returns how much that was.
+    fn take_turn(
+        self: &Arc<Self>,
+        due: Due,
+        slots: OwnedSemaphorePermit,
+    ) -> impl Future<Output = Result<usize, StoreError>> + Send;
+}
+
 /// A walk.
 pub struct Turns {
     /// Where to ask.
@@ -61,12 +71,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Walks until stopped. `claim` takes what a tenant has, and a slot for each of it out of those handed over; it
-    /// returns how much it took.
-    pub async fn walk<C>(&self, mut claim: C)
-    where
-        C: AsyncFnMut(Due, &mut OwnedSemaphorePermit) -> Result<usize, StoreError>,
-    {
+    /// Walks until stopped.
+    pub async fn walk(self, taker: Arc<impl TakesTurns>) {
         let mut after = Uuid::nil();
         let mut taken_this_lap = 0;
         let mut resting = HashMap::<Uuid, Instant>::new();
@@ -87,12 +93,12 @@ impl Turns {
                 if resting.contains_key(&turn.tenant_id) {
                     continue;
                 }
-                let Some(mut slots) = self.free_slots().await else { return };
-                match claim(turn, &mut slots).await {
+                let Some(slots) = self.free_slots().await else { return };
+                match taker.take_turn(turn, slots).await {
                     Ok(0) => {
                         resting.insert(turn.tenant_id, self.clock.instant() + REST);
                     }
-                    Ok(taken) => taken_this_lap += taken,
+                    Ok(count) => taken_this_lap += count,
                     Err(error) => tracing::warn!(queue = ?self.queue, %error, "cannot claim"),
                 }
             }

@@ -14,7 +14,7 @@ use crate::gather::{Bounds, Gatherer};
 use crate::outbound::{Answer, CallError, Client, Limits, retry_after};
 use crate::retry::{Schedule, jittered};
 use crate::store::{ClaimLimits, ClaimedCallback, Due, RecordedTry, Store, StoreError, Then};
-use crate::turns::{Turns, Wake};
+use crate::turns::{TakesTurns, Wake};
 use crate::vault::Vault;
 
 /// How many deliveries one node has in hand at once: each waits for its receiver most of the time.
@@ -99,19 +99,15 @@ pub struct Dispatcher {
     pub timeout: Duration,
     /// Time and chance.
     pub clock: SharedClock,
+    /// Keeps the deliveries that are under way.
+    pub tracker: TaskTracker,
 }
 
-impl Dispatcher {
-    /// Delivers until the walk ends; deliveries that are under way then are the tracker's.
-    pub async fn deliver(self: Arc<Self>, turns: &Turns, tracker: &TaskTracker) {
-        turns.walk(async |turn, slots| self.claim(turn, slots, tracker).await).await;
-    }
-
-    async fn claim(
+impl TakesTurns for Dispatcher {
+    async fn take_turn(
         self: &Arc<Self>,
         turn: Due,
-        slots: &mut OwnedSemaphorePermit,
-        tracker: &TaskTracker,
+        mut slots: OwnedSemaphorePermit,
     ) -> Result<usize, StoreError> {
         // Read before anything is claimed: an unsigned callback cannot be sent.
         let secrets: Arc<[_]> = self.store.signing_secrets(turn.tenant_id, &self.vault).await?.into();
@@ -124,14 +120,16 @@ impl Dispatcher {
         for one in claimed {
             let Some(slot) = slots.split(1) else { break };
             let (dispatcher, secrets) = (self.clone(), secrets.clone());
-            tracker.spawn(async move {
+            self.tracker.spawn(async move {
                 let _slot = slot;
                 dispatcher.send(one, &secrets).await;
             });
         }
         Ok(taken)
     }
+}
 
+impl Dispatcher {
     async fn send(&self, one: ClaimedCallback, secrets: &[SigningSecret]) {
         let headers = headers(one.event_id, self.clock.now().timestamp(), &one.body, secrets);
         let begun = self.clock.instant();

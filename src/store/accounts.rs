@@ -102,4 +102,15 @@ impl Store {
         transaction.commit().await?;
         Ok(())
     }
+
+    /// Whether there is a group of that code.
+    pub async fn has_group(&self, tenant_id: Uuid, code: &GroupCode) -> Result<bool, StoreError> {
+        Ok(sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM groups WHERE tenant_id = $1 AND group_code = $2) AS "there!""#,
+            tenant_id,
+            code.as_str(),
+        )
+        .fetch_one(&self.pool)
+        .await?)
+    }
 }

@@ -20,7 +20,7 @@ use crate::retry::{Schedule, interval};
 use crate::store::{ClaimLimits, Claimed, Due, JournalEntry, Settlement, Store, StoreError};
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
-use crate::turns::Turns;
+use crate::turns::TakesTurns;
 use crate::vault::Vault;
 
 /// How many publications one node has in hand at once: each waits for its platform most of the time.
@@ -45,21 +45,17 @@ pub struct Worker {
     pub retries: Schedule,
     /// Time and chance.
     pub clock: SharedClock,
+    /// Keeps the runs that are under way.
+    pub tracker: TaskTracker,
     /// The tenants' marker keys; they never change.
     pub marker_keys: Mutex<HashMap<Uuid, MarkerKey>>,
 }
 
-impl Worker {
-    /// Works until the walk ends; runs that are under way then are the tracker's.
-    pub async fn work(self: Arc<Self>, turns: &Turns, tracker: &TaskTracker) {
-        turns.walk(async |turn, slots| self.claim(turn, slots, tracker).await).await;
-    }
-
-    async fn claim(
+impl TakesTurns for Worker {
+    async fn take_turn(
         self: &Arc<Self>,
         turn: Due,
-        slots: &mut OwnedSemaphorePermit,
-        tracker: &TaskTracker,
+        mut slots: OwnedSemaphorePermit,
     ) -> Result<usize, StoreError> {
         // Read before anything is claimed: a claim whose run cannot begin would only wait for its lease to run out.
         let marker_key = self.marker_key(turn.tenant_id).await?;
@@ -72,7 +68,7 @@ impl Worker {
         for one in claimed {
             let Some(slot) = slots.split(1) else { break };
             let (worker, marker_key) = (self.clone(), marker_key.clone());
-            tracker.spawn(async move {
+            self.tracker.spawn(async move {
                 let _slot = slot;
                 let publication_id = one.publication_id;
                 let external_id = one.external_id.clone();
@@ -83,7 +79,9 @@ impl Worker {
         }
         Ok(taken)
     }
+}
 
+impl Worker {
     async fn marker_key(&self, tenant_id: Uuid) -> Result<MarkerKey, StoreError> {
         let cached = || self.marker_keys.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(key) = cached().get(&tenant_id) {

@@ -1,0 +1,248 @@
+//! What every request passes before its handler: its id, its key, its query, its body.
+
+use std::any::Any;
+use std::future::Future;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt as _;
+use tracing::Instrument as _;
+use uuid::Uuid;
+
+use super::AppState;
+use super::problem::{Kind, Problem};
+use crate::article::IDEMPOTENCY_KEY_MAX;
+use crate::tenant::{ApiKey, Scope};
+
+/// The header that names a request.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The longest request id that is taken over from a caller, in characters.
+const REQUEST_ID_MAX: usize = 128;
+
+/// What an answer may wait for the database, in all: with it, "unavailable" comes within 2 s.
+const DATABASE_BUDGET: Duration = Duration::from_millis(1_800);
+
+/// How much of a body that is too large is still read, in bytes, so that the caller gets the answer and no reset.
+const DRAIN_MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// How long it is read.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// Names the request, and writes down the problem it ended in.
+pub(super) async fn name_request(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    let request_id = match given.filter(|id| is_request_id(id)) {
+        Some(id) => id.to_owned(),
+        None => state.clock.new_id().to_string(),
+    };
+    let span = tracing::info_span!("request", request_id, method = %request.method());
+    let begun = state.clock.instant();
+    let mut response = next.run(request).instrument(span.clone()).await;
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        let allow = response.headers_mut().remove(header::ALLOW);
+        response = problem.into_response_for(&request_id);
+        response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
+    }
+    if let Ok(id) = HeaderValue::from_str(&request_id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    let took = state.clock.instant() - begun;
+    span.in_scope(|| tracing::debug!(status = response.status().as_u16(), ?took, "answered"));
+    response
+}
+
+fn is_request_id(id: &str) -> bool {
+    (1..=REQUEST_ID_MAX).contains(&id.len())
+        && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+/// A panic in a handler, as an answer.
+#[must_use]
+pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
+    Problem::new(Kind::Internal, "this request met a fault; it is logged").into_response()
+}
+
+/// Who asks, by a live key.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    /// The tenant.
+    pub tenant_id: Uuid,
+    scopes: Vec<Scope>,
+    /// What is left of the time that the answer may wait for the database.
+    left: Duration,
+}
+
+impl Caller {
+    /// Refuses a caller whose key lacks the scope.
+    pub(super) fn need(&self, scope: Scope) -> Result<(), Problem> {
+        if self.scopes.contains(&scope) {
+            return Ok(());
+        }
+        Err(Problem::new(Kind::Forbidden, format!("this needs a key with the scope {scope}")))
+    }
+
+    /// The answer, or "unavailable" when it takes too long.
+    pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Problem> {
+        within(self.left, answer).await
+    }
+}
+
+async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Result<T, Problem> {
+    tokio::time::timeout(limit, answer).await.map_err(|_| Problem::unavailable())
+}
+
+impl FromRequestParts<AppState> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Problem> {
+        let begun = state.clock.instant();
+        let none = || Problem::new(Kind::Unauthorized, "send the header Authorization: Bearer <api key>");
+        let wrong = || Problem::new(Kind::Unauthorized, "this API key is not known, or was revoked");
+        let credentials = one_header(&parts.headers, &header::AUTHORIZATION)?.ok_or_else(none)?;
+        // RFC 9110 §11.1: the scheme's name is compared without case.
+        let (scheme, token) = credentials.split_once(' ').ok_or_else(none)?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(none());
+        }
+        let key = ApiKey::parse(token.trim()).ok_or_else(wrong)?;
+        let known = within(DATABASE_BUDGET, state.store.authenticate(&key)).await??.ok_or_else(wrong)?;
+        let left = DATABASE_BUDGET.saturating_sub(state.clock.instant() - begun);
+        Ok(Self { tenant_id: known.tenant_id, scopes: known.scopes, left })
+    }
+}
+
+/// A header that may stand once, as text.
+fn one_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+    let bad = |why| Problem::new(Kind::InvalidHeader, format!("the header {name} {why}"));
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(bad("stands more than once"));
+    }
+    value.to_str().map(Some).map_err(|_| bad("holds other than visible ASCII"))
+}
+
+/// The `Idempotency-Key`: 1–255 visible ASCII characters.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(key) = one_header(headers, &IDEMPOTENCY_KEY)? else { return Ok(None) };
+    if (1..=IDEMPOTENCY_KEY_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(Some(key.to_owned()));
+    }
+    let rule = "the header Idempotency-Key takes 1–255 visible ASCII characters without blanks";
+    Err(Problem::new(Kind::InvalidHeader, rule))
+}
+
+/// A query without parameters; anything in it is refused by name.
+#[derive(Debug, Clone, Copy)]
+pub struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        query(parts.uri.query(), &[]).map(|_| Self)
+    }
+}
+
+/// The parameters of a query, of which each may stand once; others than `known` are refused by name.
+pub(super) fn query(text: Option<&str>, known: &[&str]) -> Result<Vec<(String, String)>, Problem> {
+    let bad = |detail: String| Problem::new(Kind::InvalidQuery, detail);
+    let mut parameters = Vec::<(String, String)>::new();
+    for (name, value) in url::form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
+        if !known.contains(&&*name) {
+            let takes = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(bad(format!("unknown parameter {name:?}; this route takes: {takes}")));
+        }
+        if parameters.iter().any(|(earlier, _)| *earlier == name) {
+            return Err(bad(format!("the parameter {name:?} stands more than once")));
+        }
+        parameters.push((name.into_owned(), value.into_owned()));
+    }
+    Ok(parameters)
+}
+
+/// Reads a JSON body of at most `limit` bytes.
+pub(super) async fn json_body(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
+    let declared = one_header(headers, &header::CONTENT_TYPE)?.unwrap_or_default();
+    let media_type = declared.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        let detail = "send the header Content-Type: application/json";
+        return Err(Problem::new(Kind::UnsupportedMediaType, detail));
+    }
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return Err(Problem::new(Kind::InvalidJson, "the body ended before it was complete"));
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if read.len() + data.len() > limit {
+            let _ = tokio::time::timeout(DRAIN_MAX, drain(body)).await;
+            let detail = format!("the body has more than {limit} bytes; send a smaller article");
+            return Err(Problem::new(Kind::PayloadTooLarge, detail));
+        }
+        read.extend_from_slice(&data);
+    }
+    Ok(read)
+}
+
+async fn drain(mut body: Body) {
+    let mut read = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        read += frame.data_ref().map_or(0, tokio_util::bytes::Bytes::len);
+        if read > DRAIN_MAX_BYTES {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(problem: Result<impl std::fmt::Debug, Problem>) -> String {
+        format!("{:?}", problem.unwrap_err())
+    }
+
+    #[test]
+    fn queries_are_read_strictly() {
+        assert_eq!(query(None, &[]).unwrap(), []);
+        assert_eq!(query(Some("include=a%20b"), &["include"]).unwrap(), [("include".into(), "a b".into())]);
+        assert!(code(query(Some("includ=1"), &["include"])).contains("includ"));
+        assert!(code(query(Some("a=1&a=2"), &["a"])).contains("more than once"));
+    }
+
+    #[test]
+    fn idempotency_keys_are_visible_ascii() {
+        let with = |value: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_bytes(value).unwrap());
+            idempotency_key(&headers)
+        };
+        assert_eq!(idempotency_key(&HeaderMap::new()).unwrap(), None);
+        assert_eq!(with(b"k-1/~!").unwrap().as_deref(), Some("k-1/~!"));
+        assert_eq!(with(&[b'x'; 255]).unwrap().map(|key| key.len()), Some(255));
+        for bad in [&b""[..], b"a b", "é".as_bytes(), &[b'x'; 256]] {
+            assert!(with(bad).is_err(), "{bad:?}");
+        }
+        let mut twice = HeaderMap::new();
+        twice.append(IDEMPOTENCY_KEY, HeaderValue::from_static("a"));
+        twice.append(IDEMPOTENCY_KEY, HeaderValue::from_static("a"));
+        assert!(idempotency_key(&twice).is_err());
+    }
+
+    #[test]
+    fn foreign_request_ids_are_kept_when_harmless() {
+        assert!(is_request_id("018f-abc_1.x"));
+        for bad in ["", "a b", "a\"b", &"x".repeat(129)] {
+            assert!(!is_request_id(bad), "{bad:?}");
+        }
+    }
+}

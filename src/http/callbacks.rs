@@ -1,0 +1,111 @@
+//! `GET /callbacks/{event_id}`.
+
+use axum::Json;
+use axum::extract::{Path, State, rejection::PathRejection};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::AppState;
+use super::admission::{Caller, NoQuery};
+use super::problem::{Kind, Problem, ProblemDocument};
+use super::tasks::raw_json;
+use crate::callback::event::EventBody;
+use crate::store::{CallbackRow, TryRow};
+use crate::tenant::Scope;
+
+/// The delivery of an event.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CallbackView {
+    /// The event.
+    pub event_id: Uuid,
+    /// Where it goes.
+    pub url: String,
+    /// `pending`, `delivered`, `exhausted` (the schedule has run out) or `gone` (the receiver answered 410).
+    #[schema(example = "delivered")]
+    pub status: String,
+    /// When the next try is due; null when none is.
+    pub next_try_at: Option<DateTime<Utc>>,
+    /// When the event was written.
+    pub created_at: DateTime<Utc>,
+    /// When it was delivered or given up.
+    pub ended_at: Option<DateTime<Utc>>,
+    /// The body, as it is signed and sent, byte for byte.
+    #[schema(value_type = EventBody)]
+    pub body: Box<RawValue>,
+    /// Every try, the first first.
+    pub tries: Vec<TryView>,
+}
+
+/// A try.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TryView {
+    /// When it began.
+    pub at: DateTime<Utc>,
+    /// The status of the answer; null when there was none.
+    pub http_status: Option<i32>,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// The first 1 KiB of the answer, as text.
+    pub answer: Option<String>,
+    /// What went wrong when there was no answer.
+    pub error: Option<String>,
+}
+
+impl From<TryRow> for TryView {
+    fn from(row: TryRow) -> Self {
+        Self {
+            at: row.at,
+            http_status: row.http_status,
+            duration_ms: u64::try_from(row.took.as_millis()).unwrap_or(u64::MAX),
+            answer: row.answer_head.map(|head| String::from_utf8_lossy(&head).into_owned()),
+            error: row.error,
+        }
+    }
+}
+
+impl From<CallbackRow> for CallbackView {
+    fn from(row: CallbackRow) -> Self {
+        Self {
+            event_id: row.event_id,
+            url: row.url,
+            status: row.status,
+            next_try_at: row.next_try_at,
+            created_at: row.created_at,
+            ended_at: row.ended_at,
+            body: raw_json(String::from_utf8_lossy(&row.body).into_owned()),
+            tries: row.tries.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// See the delivery of an event
+///
+/// Its body, its status, and every try.
+#[utoipa::path(
+    get, path = "/callbacks/{event_id}", tag = "callbacks", operation_id = "get_callback",
+    security(("api_key" = [])),
+    params(("event_id" = Uuid, Path, description = "The event, as in the header `webhook-id`")),
+    responses(
+        (status = 200, description = "The callback", body = CallbackView),
+        (status = 400, description = "`invalid_query`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthorized`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 404, description = "`not_found`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn get_callback(
+    State(state): State<AppState>,
+    caller: Caller,
+    _: NoQuery,
+    event_id: Result<Path<Uuid>, PathRejection>,
+) -> Result<Json<CallbackView>, Problem> {
+    caller.need(Scope::Read)?;
+    let not_found = || Problem::new(Kind::NotFound, "there is no callback of this event_id");
+    let Path(event_id) = event_id.map_err(|_| not_found())?;
+    let callback = caller.within(state.store.callback(caller.tenant_id, event_id)).await??;
+    Ok(Json(callback.ok_or_else(not_found)?.into()))
+}

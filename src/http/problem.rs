@@ -1,0 +1,230 @@
+//! Errors as callers see them: RFC 9457 problem documents.
+//!
+//! A handler returns a [`Problem`]; the outermost layer writes it down, since only there the request's id is known.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::article::FieldError;
+use crate::store::StoreError;
+
+/// The media type of a problem document.
+pub(super) const CONTENT_TYPE: &str = "application/problem+json";
+
+/// How long a caller should wait when the database cannot be reached, in seconds.
+pub(super) const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// What went wrong; [`Kind::facts`] gives each its status, code and title.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The body is no JSON that we read.
+    InvalidJson,
+    /// A query parameter is unknown or bad.
+    InvalidQuery,
+    /// A header is bad.
+    InvalidHeader,
+    /// No key, or a wrong one.
+    Unauthorized,
+    /// The key lacks the scope.
+    Forbidden,
+    /// No such thing, or no such route.
+    NotFound,
+    /// The route has no such method.
+    MethodNotAllowed,
+    /// The body is not declared as JSON.
+    UnsupportedMediaType,
+    /// Strict mode, and the `external_id` exists.
+    DuplicateExternalId,
+    /// The body is over its limit.
+    PayloadTooLarge,
+    /// Fields break rules.
+    ValidationFailed,
+    /// There is no such group.
+    UnknownGroup,
+    /// The group has no accounts.
+    EmptyGroup,
+    /// The database cannot be reached, or too much is waiting.
+    Unavailable,
+    /// A fault of ours.
+    Internal,
+}
+
+impl Kind {
+    /// Status, code and title.
+    #[must_use]
+    pub fn facts(self) -> (StatusCode, &'static str, &'static str) {
+        use StatusCode as S;
+        match self {
+            Self::InvalidJson => (S::BAD_REQUEST, "invalid_json", "The body is not valid JSON"),
+            Self::InvalidQuery => (S::BAD_REQUEST, "invalid_query", "A query parameter is unknown or bad"),
+            Self::InvalidHeader => (S::BAD_REQUEST, "invalid_header", "A header is bad"),
+            Self::Unauthorized => (S::UNAUTHORIZED, "unauthorized", "No valid API key"),
+            Self::Forbidden => (S::FORBIDDEN, "forbidden", "The API key may not do this"),
+            Self::NotFound => (S::NOT_FOUND, "not_found", "There is no such thing"),
+            Self::MethodNotAllowed => {
+                (S::METHOD_NOT_ALLOWED, "method_not_allowed", "This route has no such method")
+            }
+            Self::UnsupportedMediaType => {
+                (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body must be JSON")
+            }
+            Self::DuplicateExternalId => (S::CONFLICT, "duplicate_external_id", "This external_id exists"),
+            Self::PayloadTooLarge => (S::PAYLOAD_TOO_LARGE, "payload_too_large", "The body is too large"),
+            Self::ValidationFailed => (S::UNPROCESSABLE_ENTITY, "validation_failed", "Fields break rules"),
+            Self::UnknownGroup => (S::UNPROCESSABLE_ENTITY, "unknown_group", "There is no such group"),
+            Self::EmptyGroup => (S::UNPROCESSABLE_ENTITY, "empty_group", "The group has no accounts"),
+            Self::Unavailable => (S::SERVICE_UNAVAILABLE, "unavailable", "The service cannot do this now"),
+            Self::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "The service made a mistake"),
+        }
+    }
+}
+
+/// An error, to be answered as a problem document.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    kind: Kind,
+    detail: String,
+    errors: Vec<FieldError>,
+    members: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem; `detail` says what to do.
+    #[must_use]
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), errors: Vec::new(), members: Map::new() }
+    }
+
+    /// Fields that break rules, all of them.
+    #[must_use]
+    pub fn invalid_fields(errors: Vec<FieldError>) -> Self {
+        let detail = match &errors[..] {
+            [one] => format!("{}: {}", one.pointer, one.detail),
+            several => format!("{} fields break rules; see errors", several.len()),
+        };
+        Self { errors, ..Self::new(Kind::ValidationFailed, detail) }
+    }
+
+    /// The service cannot answer now.
+    #[must_use]
+    pub fn unavailable() -> Self {
+        Self::new(
+            Kind::Unavailable,
+            "the database cannot be reached or too much is waiting; send the same request again, it is safe",
+        )
+    }
+
+    /// Adds a member of its own.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Serialize) -> Self {
+        let value = serde_json::to_value(value).unwrap_or_default();
+        self.members.insert(name.to_owned(), value);
+        self
+    }
+
+    /// The document, for the request of that id.
+    #[must_use]
+    pub fn into_response_for(self, request_id: &str) -> Response {
+        let (status, code, title) = self.kind.facts();
+        let document = ProblemDocument {
+            kind: format!("urn:publish-ingest:problem:{code}"),
+            title,
+            status: status.as_u16(),
+            detail: &self.detail,
+            code,
+            request_id,
+            errors: &self.errors,
+            members: &self.members,
+        };
+        let body = serde_json::to_vec(&document).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        match self.kind {
+            Kind::Unavailable => {
+                headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS.into());
+            }
+            // RFC 9110 §11.6.1: a 401 says how to authenticate.
+            Kind::Unauthorized => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.kind.facts().0.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        if error.is_passing() {
+            tracing::warn!(%error, "answered as unavailable");
+            return Self::unavailable();
+        }
+        tracing::error!(%error, "the database refused");
+        Self::new(Kind::Internal, "the database refused a statement; it is logged under this request_id")
+    }
+}
+
+/// The problem document of every error answer (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemDocument<'a> {
+    /// Names the kind of problem.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The kind in words.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// What happened and what to do.
+    detail: &'a str,
+    /// Stable, `snake_case`.
+    #[schema(example = "validation_failed")]
+    code: &'static str,
+    /// The request's id, also in the header `x-request-id`.
+    request_id: &'a str,
+    /// The fields that break rules.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schema(required = false)]
+    errors: &'a [FieldError],
+    #[serde(flatten)]
+    #[schema(ignore)]
+    members: &'a Map<String, Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn documents_look_like_this() {
+        let error = FieldError { pointer: "/title".into(), code: "required", detail: "is required".into() };
+        let problems = [
+            Problem::invalid_fields(vec![error.clone()]),
+            Problem::invalid_fields(vec![error.clone(), error]),
+            Problem::unavailable(),
+            Problem::new(Kind::Unauthorized, "d"),
+            Problem::new(Kind::DuplicateExternalId, "d").with("task", [1]).with("hint", "h"),
+        ];
+        let mut documents = Vec::new();
+        for problem in problems {
+            let response = problem.into_response_for("r-1");
+            let asks = response.headers().get(header::RETRY_AFTER).cloned();
+            let challenge = response.headers().get(header::WWW_AUTHENTICATE).cloned();
+            let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+            documents.push((asks, challenge, serde_json::from_slice::<Value>(&body).unwrap()));
+        }
+        insta::assert_debug_snapshot!(documents);
+    }
+}

@@ -1,0 +1,319 @@
+//! `GET /tasks/{external_id}` and its history.
+
+use axum::Json;
+use axum::extract::{Path, RawQuery, State, rejection::PathRejection};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::AppState;
+use super::admission::{Caller, NoQuery, query};
+use super::problem::{Kind, Problem, ProblemDocument};
+use super::publish::standing;
+use crate::article::ExternalId;
+use crate::callback::event::ErrorView;
+use crate::store::{HistoryRow, HistorySource, PublicationRow, TaskRow};
+use crate::task::accept::Warning;
+use crate::task::state::{Counts, Status};
+use crate::tenant::Scope;
+
+/// A task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TaskView {
+    /// The task.
+    pub task_id: Uuid,
+    /// The caller's id of the article.
+    pub external_id: String,
+    /// The group it was accepted for.
+    pub group_code: String,
+    /// The title.
+    pub title: String,
+    /// The summary.
+    pub summary: Option<String>,
+    /// The cover image.
+    pub cover_url: Option<String>,
+    /// Where the article stands first.
+    pub canonical_url: Option<String>,
+    /// The author.
+    pub author: Option<String>,
+    /// The tags, in order.
+    pub tags: Vec<String>,
+    /// Where its events go.
+    pub callback_url: Option<String>,
+    /// Not executed before then.
+    pub publish_at: Option<DateTime<Utc>>,
+    /// The caller's own data.
+    #[schema(value_type = Object)]
+    pub metadata: Box<RawValue>,
+    /// Its state.
+    pub status: Status,
+    /// How many publications are in each state.
+    pub counts: Counts,
+    /// Its publications.
+    pub publications: Vec<PublicationView>,
+    /// When it was accepted.
+    pub created_at: DateTime<Utc>,
+    /// When it was submitted; null while it is a draft.
+    pub submitted_at: Option<DateTime<Utc>>,
+    /// When its last publication ended; null while one has not.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// The content; with `include=content` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_html: Option<String>,
+}
+
+/// A publication: the task on one account.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PublicationView {
+    /// The platform.
+    pub platform: String,
+    /// The account.
+    pub account_id: String,
+    /// Its state.
+    pub status: Status,
+    /// `confirming` while its outcome is being found out at the platform.
+    pub phase: Option<&'static str>,
+    /// Which run.
+    pub round: i32,
+    /// Its public address.
+    pub url: Option<String>,
+    /// The platform's id of it.
+    pub remote_id: Option<String>,
+    /// Why it failed, or why its last try did.
+    pub error: Option<ErrorView>,
+    /// Remarks that are no errors.
+    pub warnings: Vec<Warning>,
+    /// How often the platform was asked to publish it, over all rounds.
+    pub attempts: i32,
+    /// When it is, or was, due.
+    pub due_at: DateTime<Utc>,
+    /// When it last changed.
+    pub updated_at: DateTime<Utc>,
+}
+
+impl From<PublicationRow> for PublicationView {
+    fn from(row: PublicationRow) -> Self {
+        let error =
+            ErrorView::of(row.error_code.as_deref(), row.error_message.as_deref(), row.error_retryable);
+        Self {
+            platform: row.platform,
+            account_id: row.account_id,
+            status: row.status,
+            phase: row.confirming.then_some("confirming"),
+            round: row.round,
+            url: row.url,
+            remote_id: row.remote_id,
+            error,
+            warnings: Vec::new(),
+            attempts: row.attempts,
+            due_at: row.due_at,
+            updated_at: row.updated_at,
+        }
+    }
+}
+
+impl From<TaskRow> for TaskView {
+    fn from(row: TaskRow) -> Self {
+        let (counts, status) = standing(&row.publications);
+        Self {
+            task_id: row.task_id,
+            external_id: row.external_id,
+            group_code: row.group_code,
+            title: row.title,
+            summary: row.summary,
+            cover_url: row.cover_url,
+            canonical_url: row.canonical_url,
+            author: row.author,
+            tags: row.tags,
+            callback_url: row.callback_url,
+            publish_at: row.publish_at,
+            metadata: raw_json(row.metadata),
+            status,
+            counts,
+            publications: row.publications.into_iter().map(Into::into).collect(),
+            created_at: row.created_at,
+            submitted_at: row.submitted_at,
+            finished_at: row.finished_at,
+            content_html: row.content_html,
+        }
+    }
+}
+
+/// JSON text that was read before it was stored.
+pub(super) fn raw_json(text: String) -> Box<RawValue> {
+    RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// What happened to a task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct History {
+    /// The oldest first; at most the newest 1,000.
+    pub entries: Vec<HistoryEntry>,
+}
+
+/// One thing that happened.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(super) struct HistoryEntry {
+    /// When.
+    pub at: DateTime<Utc>,
+    /// `accepted`; `transition`: a publication changed its state or its holder; `probe`: the platform was asked whether
+    /// it holds the article; `try`: it was asked to publish it; `callback`: an event was sent to the caller.
+    #[schema(example = "transition")]
+    pub kind: &'static str,
+    /// The platform.
+    pub platform: Option<String>,
+    /// The account.
+    pub account_id: Option<String>,
+    /// Which run.
+    pub round: Option<i32>,
+    /// Of a transition: the state before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Of a transition: the state after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Of a transition: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Of a probe or a try: when its answer came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<DateTime<Utc>>,
+    /// Of a probe (`found`, `absent`, `cannot_tell`) or a try (`done`, `rejected`, `answer_lost`, or `open` while it is
+    /// not known): what it came to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// What came back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Of a callback: the event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<Uuid>,
+    /// Of a callback: the status of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<i32>,
+    /// Of a callback: how long it took, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// Of a callback: what went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl From<HistoryRow> for HistoryEntry {
+    fn from(row: HistoryRow) -> Self {
+        let entry = Self {
+            at: row.at,
+            platform: Some(row.platform),
+            account_id: Some(row.account_id),
+            round: Some(row.round),
+            ..Self::default()
+        };
+        match row.source {
+            HistorySource::Transition { from, to, reason } => {
+                Self { kind: "transition", from: Some(from), to: Some(to), reason: Some(reason), ..entry }
+            }
+            HistorySource::Attempt { kind, ended_at, outcome, detail } => Self {
+                kind: if kind == "probe" { "probe" } else { "try" },
+                ended_at,
+                outcome: Some(outcome.unwrap_or_else(|| "open".to_owned())),
+                detail,
+                ..entry
+            },
+            HistorySource::Callback { event_id, http_status, duration_ms, error } => Self {
+                kind: "callback",
+                event_id: Some(event_id),
+                http_status,
+                duration_ms: Some(duration_ms),
+                error,
+                ..entry
+            },
+        }
+    }
+}
+
+/// The id in a path. What cannot be an id is no task's.
+fn id(path: Result<Path<String>, PathRejection>) -> Result<ExternalId, Problem> {
+    path.ok().and_then(|Path(text)| text.parse().ok()).ok_or_else(not_found)
+}
+
+fn not_found() -> Problem {
+    Problem::new(Kind::NotFound, "there is no task with this external_id")
+}
+
+/// Look a task up
+///
+/// By the caller's id, percent-encoded: any Unicode text.
+#[utoipa::path(
+    get, path = "/tasks/{external_id}", tag = "tasks", operation_id = "get_task",
+    security(("api_key" = [])),
+    params(
+        ("external_id" = String, Path, description = "The caller's id, percent-encoded"),
+        ("include" = Option<String>, Query, description = "`content`: also `content_html`", pattern = "^content$"),
+    ),
+    responses(
+        (status = 200, description = "The task", body = TaskView),
+        (status = 400, description = "`invalid_query`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthorized`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 404, description = "`not_found`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn get_task(
+    State(state): State<AppState>,
+    caller: Caller,
+    RawQuery(parameters): RawQuery,
+    external_id: Result<Path<String>, PathRejection>,
+) -> Result<Json<TaskView>, Problem> {
+    caller.need(Scope::Read)?;
+    let parameters = query(parameters.as_deref(), &["include"])?;
+    let with_content = match parameters.first().map(|(_, value)| value.as_str()) {
+        None => false,
+        Some("content") => true,
+        Some(_) => {
+            return Err(Problem::new(Kind::InvalidQuery, "the parameter \"include\" takes: content"));
+        }
+    };
+    let external_id = id(external_id)?;
+    let task = caller.within(state.store.task(caller.tenant_id, &external_id, with_content)).await??;
+    Ok(Json(task.ok_or_else(not_found)?.into()))
+}
+
+/// See what happened to a task
+///
+/// Every transition, probe, try and callback: whether it was sent twice, in one call.
+#[utoipa::path(
+    get, path = "/tasks/{external_id}/history", tag = "tasks", operation_id = "get_task_history",
+    security(("api_key" = [])),
+    params(("external_id" = String, Path, description = "The caller's id, percent-encoded")),
+    responses(
+        (status = 200, description = "The history", body = History),
+        (status = 400, description = "`invalid_query`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthorized`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 404, description = "`not_found`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn get_history(
+    State(state): State<AppState>,
+    caller: Caller,
+    _: NoQuery,
+    external_id: Result<Path<String>, PathRejection>,
+) -> Result<Json<History>, Problem> {
+    caller.need(Scope::Read)?;
+    let external_id = id(external_id)?;
+    let read = async {
+        let Some(task) = state.store.task(caller.tenant_id, &external_id, false).await? else {
+            return Ok(None);
+        };
+        let rows = state.store.history(caller.tenant_id, task.task_id).await?;
+        Ok::<_, Problem>(Some((task, rows)))
+    };
+    let (task, rows) = caller.within(read).await??.ok_or_else(not_found)?;
+    let accepted = HistoryEntry { at: task.created_at, kind: "accepted", ..HistoryEntry::default() };
+    let entries = std::iter::once(accepted).chain(rows.into_iter().map(Into::into)).collect();
+    Ok(Json(History { entries }))
+}

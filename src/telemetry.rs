@@ -1,0 +1,34 @@
+//! Logs: what the service says of itself, on standard error.
+
+use std::io::{self, IsTerminal as _};
+
+use tracing_subscriber::EnvFilter;
+
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A filter that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "PUBLISH_LOG={0:?} is no filter: write a level (error, warn, info, debug, trace) or target=level, with commas"
+)]
+pub struct BadFilter(String);
+
+/// Starts logging; the first call counts.
+pub fn start(filter: &str, format: LogFormat) -> Result<(), BadFilter> {
+    let filter = EnvFilter::try_new(filter).map_err(|_| BadFilter(filter.to_owned()))?;
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let subscriber = subscriber.with_ansi(io::stderr().is_terminal());
+    // Fails only if logging was started before.
+    let _ = match format {
+        LogFormat::Text => subscriber.with_target(false).try_init(),
+        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
+    };
+    Ok(())
+}
