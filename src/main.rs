@@ -1,3 +1,7 @@
 //! The program `publish-ingest`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    publish_ingest::cli::main()
+}

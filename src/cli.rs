@@ -1,0 +1,112 @@
+//! The command tree: one file per command.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage. An error is one line on standard error that says what to do.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to the terminal")]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+use secrecy::ExposeSecret;
+use serde_json::Value;
+
+use crate::clock::{SharedClock, SystemClock};
+use crate::config::Secret;
+use crate::store::{Store, StoreError};
+use crate::vault::{BadMasterKey, MasterKey, Vault};
+
+mod dev;
+mod key;
+mod openapi;
+mod tenant;
+
+#[derive(Parser)]
+#[command(name = "publish-ingest", version, about, arg_required_else_help = true)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything on this machine, with nothing set up
+    Dev(Box<dev::Dev>),
+    /// Create and list tenants
+    #[command(subcommand)]
+    Tenant(tenant::Tenant),
+    /// Create, list and revoke API keys
+    #[command(subcommand)]
+    Key(key::Key),
+    /// Print the `OpenAPI` 3.1 document
+    Openapi,
+}
+
+/// Why a command failed, in one line.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Told(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("PUBLISH_MASTER_KEY: {0}")]
+    MasterKey(#[from] BadMasterKey),
+    #[error(transparent)]
+    Dev(#[from] dev::CannotRun),
+}
+
+/// Runs the program with the arguments and the environment it was started with.
+#[must_use]
+pub fn main() -> ExitCode {
+    let command = Program::parse().command;
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&format!("cannot start: {error}")),
+    };
+    let clock: SharedClock = Arc::new(SystemClock);
+    let done = runtime.block_on(async {
+        match command {
+            Command::Dev(dev) => dev.run(clock).await.map_err(Into::into),
+            Command::Tenant(tenant) => tenant.run(clock).await,
+            Command::Key(key) => key.run(clock).await,
+            Command::Openapi => openapi::run(),
+        }
+    });
+    // A platform's call may still sit on a blocking thread; its lease is what ends it.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error.to_string()),
+    }
+}
+
+fn failed(why: &str) -> ExitCode {
+    // A database's message may have several lines.
+    eprintln!("publish-ingest: {}", why.split_whitespace().collect::<Vec<_>>().join(" "));
+    ExitCode::FAILURE
+}
+
+/// The database that a command works on.
+#[derive(Args)]
+struct Database {
+    /// The database
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    database_url: Secret,
+}
+
+impl Database {
+    /// The database, after a look whether its schema is ours.
+    async fn open(&self, clock: SharedClock) -> Result<Store, Failure> {
+        let store = Store::open(self.database_url.0.expose_secret(), 1, clock)?;
+        store.check().await?;
+        Ok(store)
+    }
+}
+
+fn vault(master_key: &Secret) -> Result<Vault, Failure> {
+    Ok(Vault::new(&master_key.0.expose_secret().parse::<MasterKey>()?))
+}
+
+/// Prints facts: as JSON where asked for, else as text.
+fn print(json: bool, facts: &Value, text: &str) {
+    if json { println!("{facts}") } else { println!("{text}") }
+}

@@ -1,0 +1,63 @@
+//! A receiver of callbacks, at `/dev/callbacks`: verifies them and prints them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use crate::callback::signature::{SigningSecret, TOLERANCE_SECONDS};
+use crate::clock::SharedClock;
+use crate::http::AppState;
+
+/// How many callbacks are kept to be looked at.
+const KEPT_MAX: usize = 100;
+
+#[derive(Clone)]
+struct Receiver {
+    secret: SigningSecret,
+    clock: SharedClock,
+    kept: Arc<Mutex<VecDeque<Value>>>,
+}
+
+pub(super) fn routes(secret: SigningSecret, clock: SharedClock) -> Router<AppState> {
+    let receiver = Receiver { secret, clock, kept: Arc::default() };
+    Router::new().route("/dev/callbacks", get(list).post(receive).with_state(receiver))
+}
+
+/// The newest callbacks, the newest first.
+async fn list(State(receiver): State<Receiver>) -> Json<Value> {
+    let kept = receiver.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    Json(json!({"callbacks": kept.iter().rev().collect::<Vec<_>>()}))
+}
+
+async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let id = header("webhook-id");
+    let now = receiver.clock.now().timestamp();
+    let verified = header("webhook-timestamp").parse::<i64>().is_ok_and(|timestamp| {
+        (now - timestamp).abs() <= TOLERANCE_SECONDS
+            && receiver.secret.verifies(header("webhook-signature"), id, timestamp, &body)
+    });
+    let event = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+    let word = if verified { "verified" } else { "NOT VERIFIED" };
+    let text = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
+    println!(
+        "callback {word}: {} {} on {}/{} {}",
+        text("type"),
+        text("external_id"),
+        text("platform"),
+        text("account_id"),
+        text("url")
+    );
+    let mut kept = receiver.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.push_back(json!({"webhook_id": id, "verified": verified, "event": event}));
+    if kept.len() > KEPT_MAX {
+        kept.pop_front();
+    }
+    if verified { StatusCode::NO_CONTENT } else { StatusCode::UNAUTHORIZED }
+}
