@@ -1,7 +1,7 @@
 //! Articles as callers send them: parsed once, valid from then on.
 //!
 //! [`Submission::parse`] reads the body of `POST /publish` and reports everything that is wrong with it at once;
-//! [`digest`] tells whether something else was sent under the same `external_id`; [`schema`] describes the same
+//! [`Digests`] tell whether something else was sent under the same `external_id`; [`PublishRequest`] describes the same
 //! fields in the OpenAPI document, from the same table of rules.
 
 use std::fmt;

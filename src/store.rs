@@ -49,6 +49,9 @@ pub enum StoreError {
     /// It cannot be reached, or is too busy; the same again may succeed, and the first may have got in.
     #[error("the database cannot be reached: {0}")]
     Unavailable(#[source] sqlx::Error),
+    /// Somebody else holds what it needs; the same again may succeed, smaller pieces sooner.
+    #[error("the database is held up by others: {0}")]
+    HeldUp(#[source] sqlx::Error),
     /// It refuses this statement or these values; the same again would end the same.
     #[error("the database refused: {0}")]
     Refused(#[source] sqlx::Error),
@@ -62,7 +65,13 @@ pub enum StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        if is_passing(&error) { Self::Unavailable(error) } else { Self::Refused(error) }
+        if is_held_up(&error) {
+            Self::HeldUp(error)
+        } else if is_passing(&error) {
+            Self::Unavailable(error)
+        } else {
+            Self::Refused(error)
+        }
     }
 }
 
@@ -70,8 +79,14 @@ impl StoreError {
     /// Whether the same again may succeed.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        matches!(self, Self::Unavailable(_) | Self::HeldUp(_))
     }
+}
+
+/// Whether an error says that somebody else was in the way: lock wait, deadlock, serialisation.
+fn is_held_up(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| ["55P03", "40P01", "40001"].contains(&&*code))
 }
 
 /// Whether an error says something of the moment, not of the statement (`PostgreSQL` manual, appendix A).
@@ -85,10 +100,8 @@ fn is_passing(error: &sqlx::Error) -> bool {
         | sqlx::Error::WorkerCrashed => true,
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default();
-            // Connection lost; out of resources; shut down, starting or cancelled; deadlock, serialisation; lock wait;
-            // system error.
-            let passing_classes = ["08", "53", "57", "40", "58"];
-            passing_classes.iter().any(|class| code.starts_with(class)) || code == "55P03"
+            // Connection lost; out of resources; shut down, starting or cancelled; system error.
+            ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class))
         }
         _ => false,
     }

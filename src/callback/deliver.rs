@@ -63,7 +63,7 @@ async fn write(store: &Store, deliver: &Wake, stop: &CancellationToken, mut batc
         let tenant_id = part[0].tenant_id;
         match store.record_tries(tenant_id, &part).await {
             Ok(()) => deliver.wake(tenant_id),
-            Err(StoreError::Unavailable(error)) => {
+            Err(error) if error.is_passing() => {
                 tracing::warn!(%error, tries = part.len(), "cannot record callbacks yet; trying again");
                 tokio::select! {
                     () = tokio::time::sleep(AGAIN) => parts.push(part),

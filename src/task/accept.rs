@@ -30,6 +30,9 @@ const BOUNDS: Bounds =
 /// How long a batch is tried while the database cannot be reached; then nobody waits for it any more.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
+/// The pause before a batch is sent again to a database that could not be reached.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// How often somebody else's row, seen by the index but not by the statement, is asked for again.
 const UNSEEN_ROUNDS: usize = 8;
 
@@ -274,24 +277,24 @@ async fn write(store: &Store, wake: &Wake, clock: &SharedClock, batch: Vec<NewTa
                     parts.push(again);
                 }
             }
-            Err(StoreError::Unavailable(error)) if clock.instant() - begun < PATIENCE => {
-                tracing::warn!(%error, articles = leaders.len(), "cannot accept yet; trying again");
-                // Half each, so that a lock that somebody holds stops only those who need it.
-                let mut all = [leaders, followers].concat();
-                let rest = all.split_off(all.len().div_ceil(2));
-                parts.extend([rest, all].into_iter().filter(|part| !part.is_empty()));
+            Err(error) if clock.instant() - begun > PATIENCE => {
+                tracing::warn!(%error, articles = leaders.len(), "cannot accept");
+                break;
             }
             Err(StoreError::Unavailable(error)) => {
-                tracing::warn!(%error, articles = leaders.len(), "cannot accept");
+                tracing::warn!(%error, articles = leaders.len(), "cannot accept yet; trying again");
+                tokio::time::sleep(AGAIN).await;
+                parts.push([leaders, followers].concat());
             }
-            Err(error) if leaders.len() + followers.len() == 1 => {
+            Err(StoreError::Refused(error)) if leaders.len() + followers.len() == 1 => {
                 tracing::error!(%error, external_id = %tasks[0].external_id, "the database refused an article");
                 answers[leaders[0]] = Some(Err(NotAccepted::Refused));
             }
+            // Half each: a bad article fails alone, and a lock that somebody holds stops only those who need it.
             Err(_) => {
                 let mut all = [leaders, followers].concat();
                 let rest = all.split_off(all.len().div_ceil(2));
-                parts.extend([rest, all]);
+                parts.extend([rest, all].into_iter().filter(|part| !part.is_empty()));
             }
         }
     }

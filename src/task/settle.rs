@@ -12,7 +12,7 @@ use crate::callback::event::{ErrorView, EventBody};
 use crate::gather::{Bounds, Gatherer};
 use crate::outbound::receiver;
 use crate::retry::interval;
-use crate::store::{Settled, Settlement, Store, StoreError};
+use crate::store::{Settled, Settlement, Store};
 use crate::task::state::{Counts, Status};
 use crate::turns::Wake;
 
@@ -82,7 +82,7 @@ impl Settling {
                         self.deliver.wake(tenant_id);
                     }
                 }
-                Err(StoreError::Unavailable(error)) => {
+                Err(error) if error.is_passing() => {
                     tracing::warn!(%error, outcomes = part.len(), "cannot settle yet; trying again");
                     tokio::select! {
                         () = tokio::time::sleep(AGAIN) => parts.push((tenant_id, part)),
