@@ -47,8 +47,9 @@ pub struct AppState {
         description = "A unified article API: the same article is published once. One row per (tenant, external_id), for \
             ever; the same request again is safe at any time. Every answer carries `x-request-id`; every error is an \
             RFC 9457 problem document.",
-        license(name = "MIT OR Apache-2.0")
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
+    servers((url = "/", description = "This service")),
     tags(
         (name = "publish", description = "Handing articles in"),
         (name = "tasks", description = "What became of them"),
@@ -79,8 +80,10 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 /// This document
+///
+/// What callers may send, and every answer they can get.
 #[utoipa::path(
-    get, path = "/openapi.json", tag = "health", operation_id = "openapi",
+    get, path = "/openapi.json", tag = "health", operation_id = "openapi", security(()),
     responses((status = 200, description = "The OpenAPI 3.1 document", content_type = "application/json"))
 )]
 async fn openapi_json() -> impl IntoResponse {

@@ -24,7 +24,7 @@ pub(super) struct Health {
 
 /// Whether the process lives
 #[utoipa::path(
-    get, path = "/healthz", tag = "health", operation_id = "healthz",
+    get, path = "/healthz", tag = "health", operation_id = "healthz", security(()),
     responses((status = 200, description = "It lives", body = Health))
 )]
 pub(super) async fn healthz() -> Json<Health> {
@@ -35,7 +35,7 @@ pub(super) async fn healthz() -> Json<Health> {
 ///
 /// The database is reachable and its schema is the right one.
 #[utoipa::path(
-    get, path = "/readyz", tag = "health", operation_id = "readyz",
+    get, path = "/readyz", tag = "health", operation_id = "readyz", security(()),
     responses(
         (status = 200, description = "Requests can be served", body = Health),
         (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
