@@ -253,7 +253,7 @@ async fn furnish(
 fn welcome(url: &str, site_url: &str, folder: &DevFolder, key: &ApiKey) {
     say(format_args!(
         "publish-ingest is ready on {url}
-  the site       {site}/{DEMO}/{DEMO}/
+  the site       {site}/
   callbacks      {url}/dev/callbacks (verified and printed here)
   key and secret {env}
 
