@@ -1,8 +1,9 @@
 //! The command tree: one file per command.
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. An error is one line on standard error that says what to do.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command speaks to the terminal")]
 
+use std::fmt;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -81,8 +82,14 @@ pub fn main() -> ExitCode {
 
 fn failed(why: &str) -> ExitCode {
     // A database's message may have several lines.
-    eprintln!("publish-ingest: {}", why.split_whitespace().collect::<Vec<_>>().join(" "));
+    let line = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    let _ = writeln!(io::stderr(), "publish-ingest: {line}");
     ExitCode::FAILURE
+}
+
+/// Prints a line. Whoever read it may have gone away, as `| head` does; that ends nothing.
+fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// The database that a command works on.
@@ -108,5 +115,5 @@ fn vault(master_key: &Secret) -> Result<Vault, Failure> {
 
 /// Prints facts: as JSON where asked for, else as text.
 fn print(json: bool, facts: &Value, text: &str) {
-    if json { println!("{facts}") } else { println!("{text}") }
+    if json { say(facts) } else { say(text) }
 }

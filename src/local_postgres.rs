@@ -161,7 +161,7 @@ impl Cluster {
         let folder = parent.join(format!("{prefix}{:016x}", u64::from_be_bytes(random)));
         let options = Options { folder, durability: Durability::None, on_exit: OnExit::Remove, settings };
         // Under one lock, or a sweep could take a new folder for a leftover before its owner has locked it.
-        let sweeping = Owner::of(&parent.join(format!("{prefix}sweep.lock")), parent, SWEEP_LIMIT)?;
+        let sweeping = Owner::of_existing(&programs.initdb(), parent, SWEEP_LIMIT)?;
         sweep(parent, &prefix);
         std::fs::create_dir(&options.folder).map_err(Error::unwritable(&options.folder))?;
         let place = Place::prepare(&options.folder)?;

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::say;
 use crate::account::GroupCode;
 use crate::callback::signature::SigningSecret;
 use crate::clock::SharedClock;
@@ -250,21 +251,25 @@ async fn furnish(
 }
 
 fn welcome(url: &str, site_url: &str, folder: &DevFolder, key: &ApiKey) {
-    let env = folder.env();
-    println!("publish-ingest is ready on {url}");
-    println!("  the site       {}/{DEMO}/{DEMO}/", site_url.trim_end_matches('/'));
-    println!("  callbacks      {url}/dev/callbacks (verified and printed here)");
-    println!("  key and secret {}", env.display());
-    println!();
-    println!("Publish an article; paste it twice, and see that nothing happens twice:");
-    println!();
-    println!("curl -i {url}/publish \\");
-    println!("  -H 'authorization: Bearer {}' \\", key.expose());
-    println!("  -H 'content-type: application/json' \\");
-    println!("  -d '{{\"external_id\": \"hello-1\", \"group_code\": \"{DEMO}\", \"title\": \"Hello\",");
-    println!("       \"content_html\": \"<p>The first article.</p>\",");
-    println!("       \"callback_url\": \"{url}/dev/callbacks\"}}'");
-    println!();
+    say(format_args!(
+        "publish-ingest is ready on {url}
+  the site       {site}/
+  callbacks      {url}/dev/callbacks (verified and printed here)
+  key and secret {env}
+
+Publish an article; paste it twice, and see that nothing happens twice:
+
+curl -i {url}/publish \\
+  -H 'authorization: Bearer {key}' \\
+  -H 'content-type: application/json' \\
+  -d '{{\"external_id\": \"hello-1\", \"group_code\": \"{DEMO}\", \"title\": \"Hello\",
+       \"content_html\": \"<p>The first article.</p>\",
+       \"callback_url\": \"{url}/dev/callbacks\"}}'
+",
+        site = site_url.trim_end_matches('/'),
+        env = shown(&folder.env()),
+        key = key.expose(),
+    ));
 }
 
 /// The signals that ask for an end.

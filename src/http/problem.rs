@@ -101,6 +101,8 @@ impl Problem {
     #[must_use]
     pub fn invalid_fields(errors: Vec<FieldError>) -> Self {
         let detail = match &errors[..] {
+            // The empty pointer is the whole body.
+            [one] if one.pointer.is_empty() => one.detail.clone(),
             [one] => format!("{}: {}", one.pointer, one.detail),
             several => format!("{} fields break rules; see errors", several.len()),
         };

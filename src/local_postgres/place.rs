@@ -154,7 +154,16 @@ pub(super) struct Owner(File);
 impl Owner {
     /// Takes the lock at `path`, which guards `folder`, if it is free within `grace`.
     pub(super) fn of(path: &Path, folder: &Path, grace: Duration) -> Result<Self, Error> {
-        let file = open_lock(path)?;
+        Self::take(open_lock(path)?, path, folder, grace)
+    }
+
+    /// Locks a file that is there anyway, so that nothing is left behind.
+    pub(super) fn of_existing(path: &Path, folder: &Path, grace: Duration) -> Result<Self, Error> {
+        let file = File::open(path).map_err(Error::run(path))?;
+        Self::take(file, path, folder, grace)
+    }
+
+    fn take(file: File, path: &Path, folder: &Path, grace: Duration) -> Result<Self, Error> {
         for attempt in 0..=attempts(grace) {
             if attempt > 0 {
                 pause();

@@ -11,6 +11,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 
 use crate::callback::signature::{SigningSecret, TOLERANCE_SECONDS};
+use crate::cli::say;
 use crate::clock::SharedClock;
 use crate::http::AppState;
 
@@ -46,14 +47,14 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
     let event = serde_json::from_slice::<Value>(&body).unwrap_or_default();
     let word = if verified { "verified" } else { "NOT VERIFIED" };
     let text = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
-    println!(
+    say(format_args!(
         "callback {word}: {} {} on {}/{} {}",
         text("type"),
         text("external_id"),
         text("platform"),
         text("account_id"),
         text("url")
-    );
+    ));
     let mut kept = receiver.kept.lock().unwrap_or_else(PoisonError::into_inner);
     kept.push_back(json!({"webhook_id": id, "verified": verified, "event": event}));
     if kept.len() > KEPT_MAX {
