@@ -89,8 +89,8 @@ async fn keys_open_what_their_scopes_say(shell: &Shell, dev: &Dev) {
     let foreign = shell.text(&["key", "create", "acme", "--scopes", "publish,read,manage"]).await;
     let api = |key: &str| dev.api().with_key(key);
     let statuses = async |api: Api| {
-        let published = api.publish(&article("scoped")).await.unwrap().status;
-        (published, api.task("scoped").await.unwrap().status)
+        let sent = api.publish(&article("scoped")).await.unwrap().status;
+        (sent, api.task("scoped").await.unwrap().status)
     };
     assert_eq!(statuses(api(&both)).await, (200, 200));
     assert_eq!(statuses(api(&publishes)).await, (200, 403));

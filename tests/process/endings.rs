@@ -37,8 +37,8 @@ async fn a_signal_ends_everything_in_good_order_also_while_a_receiver_hangs() {
     let before = receiver.received().len();
     let dev = Dev::start(&folder, &[("PUBLISH_CALLBACK_TIMEOUT", "1s")]).await;
     receiver.wait_for("another try", |received| received.len() > before).await;
-    let received = receiver.received();
-    assert!(received.iter().all(|one| one.id == received[0].id && one.body == received[0].body));
+    let tries = receiver.received();
+    assert!(tries.iter().all(|one| one.id == tries[0].id && one.body == tries[0].body));
     drop(receiver);
     assert!(dev.stop(Signal::TERM).await.0.success());
 }

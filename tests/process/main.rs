@@ -2,7 +2,11 @@
 //!
 //! Each test has a folder, processes and a database of its own, and ends and removes them, also when it fails.
 //! `PUBLISH_TEST_SEED` repeats the chance of a run that failed.
-#![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests, but misses what tests share")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "clippy.toml allows them in tests, but misses what tests share"
+)]
 
 mod api;
 mod callers;

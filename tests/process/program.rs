@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::api::Api;
 
 /// How long anything is waited for. Far above what it takes: only a fault runs into it.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
 /// The pause between two looks at what no signal tells.
 const LOOK: Duration = Duration::from_millis(10);
@@ -76,28 +76,16 @@ impl Folder {
         self.dev().join("site/demo/demo")
     }
 
-    /// The text of every page, by the name of its file.
+    /// The text of every page, by its marker.
     pub(crate) fn pages(&self) -> HashMap<String, String> {
         let entries = std::fs::read_dir(self.site()).into_iter().flatten().flatten();
-        let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
-        let is_page =
-            |name: &str| !name.starts_with('.') && !name.starts_with("index.") && name.ends_with(".html");
-        named
-            .filter(|(name, _)| is_page(name))
-            .map(|(name, path)| (name, std::fs::read_to_string(path).unwrap()))
-            .collect()
-    }
-}
-
-impl Folder {
-    /// The pages of a marker, however its letters are written.
-    pub(crate) fn pages_named(&self, marker: &str) -> Vec<String> {
-        let name = format!("{marker}.html");
-        self.pages()
-            .into_iter()
-            .filter(|(n, _)| n.eq_ignore_ascii_case(&name))
-            .map(|(_, text)| text)
-            .collect()
+        let markers = entries.filter_map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            let marker = name.strip_suffix(".html")?;
+            let page = !marker.starts_with('.') && marker.split('.').next() != Some("index");
+            page.then(|| (marker.to_owned(), entry.path()))
+        });
+        markers.map(|(marker, path)| (marker, std::fs::read_to_string(path).unwrap())).collect()
     }
 }
 
