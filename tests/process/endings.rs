@@ -65,6 +65,10 @@ async fn a_killed_dev_takes_its_database_with_it_and_loses_nothing() {
     let sent = dev.api().publish(&article("survives")).await.unwrap().ok();
     dev.kill();
     eventually("the database ends", async || !runs(server)).await;
+    let mut dev = Dev::start(&folder, &[("PUBLISH_LEASE", "2s")]).await;
+    assert_eq!(dev.api().published("survives").await["task_id"], sent["task_id"]);
+    // Started again at once, while the predecessor's database is still about to end.
+    dev.kill();
     let dev = Dev::start(&folder, &[("PUBLISH_LEASE", "2s")]).await;
     assert_eq!(dev.api().published("survives").await["task_id"], sent["task_id"]);
     assert_eq!(folder.pages().len(), 1);

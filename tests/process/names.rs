@@ -76,6 +76,9 @@ async fn a_request_cannot_lead_out_of_the_served_folder() {
     let dev = Dev::start(&folder, &[("DATABASE_URL", &url)]).await;
     let secrets = [dev.env("PUBLISH_API_KEY").to_owned(), dev.env("PUBLISH_SIGNING_SECRET").to_owned()];
     let address = dev.url.strip_prefix("http://").unwrap();
+    dev.api().publish(&article("there")).await.unwrap().ok();
+    dev.api().published("there").await;
+    assert!(folder.site().join(".listing.lock").exists());
     for path in [
         "/site/../env",
         "/site/%2e%2e/env",
