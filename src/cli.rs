@@ -47,12 +47,23 @@ enum Command {
 enum Failure {
     #[error("{0}")]
     Told(String),
-    #[error(transparent)]
+    #[error("{}", of_the_database(.0))]
     Store(#[from] StoreError),
     #[error("PUBLISH_MASTER_KEY: {0}")]
     MasterKey(#[from] BadMasterKey),
     #[error(transparent)]
     Dev(#[from] dev::CannotRun),
+}
+
+/// Says which setting names the database that an error speaks of.
+fn of_the_database(error: &StoreError) -> String {
+    match error {
+        StoreError::Address => format!("DATABASE_URL: {error}"),
+        StoreError::Unavailable(_) | StoreError::HeldUp(_) | StoreError::Refused(_) => {
+            format!("{error}: check DATABASE_URL, and that this database runs and lets you in")
+        }
+        StoreError::Schema(_) | StoreError::Sealed(_) => error.to_string(),
+    }
 }
 
 /// Runs the program with the arguments and the environment it was started with.

@@ -55,6 +55,9 @@ pub enum StoreError {
     /// It refuses this statement or these values; the same again would end the same.
     #[error("the database refused: {0}")]
     Refused(#[source] sqlx::Error),
+    /// It is named in a way that is no address of a `PostgreSQL` database; the text may hold a password.
+    #[error("this is no address of a PostgreSQL database: write postgres://user:password@host:port/database")]
+    Address,
     /// Its schema is not the one this program is made for.
     #[error(transparent)]
     Schema(#[from] SchemaError),
@@ -202,7 +205,11 @@ pub async fn create_database(url: &str, name: &str) -> Result<(), StoreError> {
 }
 
 fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let options = PgConnectOptions::from_str(url).map_err(StoreError::Refused)?;
+    // The library does not look at the scheme.
+    if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(StoreError::Address);
+    }
+    let options = PgConnectOptions::from_str(url).map_err(|_| StoreError::Address)?;
     Ok(options.application_name("publish-ingest").options([
         // No statement waits long for a lock, and none runs without end.
         ("lock_timeout", "2s"),

@@ -20,9 +20,15 @@ pub enum LogFormat {
 )]
 pub struct BadFilter(String);
 
+/// The parser of HTML logs every word of an article, at a level that somebody may choose for everything.
+const QUIET: &str = "html5ever=warn";
+
 /// Starts logging; the first call counts.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), BadFilter> {
-    let filter = EnvFilter::try_new(filter).map_err(|_| BadFilter(filter.to_owned()))?;
+    let mut filter = EnvFilter::try_new(filter).map_err(|_| BadFilter(filter.to_owned()))?;
+    if let Ok(quiet) = QUIET.parse() {
+        filter = filter.add_directive(quiet);
+    }
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let subscriber = subscriber.with_ansi(io::stderr().is_terminal());
     // Fails only if logging was started before.

@@ -78,6 +78,8 @@ pub(super) enum CannotRun {
     Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("{}", super::of_the_database(.0))]
+    NamedDatabase(StoreError),
     #[error("PUBLISH_MASTER_KEY: {0}")]
     MasterKey(#[from] BadMasterKey),
     #[error(transparent)]
@@ -108,6 +110,10 @@ impl Dev {
             crate::store::create_database(&cluster.url("postgres"), DATABASE).await?;
         }
         let done = self.serve(&folder, &database_url, listener, address, clock, &mut stop).await;
+        let done = done.map_err(|error| match error {
+            CannotRun::Store(error) if cluster.is_none() => CannotRun::NamedDatabase(error),
+            other => other,
+        });
         if let Some(cluster) = cluster {
             let _ = tokio::task::spawn_blocking(move || cluster.stop()).await;
         }

@@ -1,0 +1,22 @@
+//! The program as its operator and its callers meet it: real processes, real signals, real kills.
+//!
+//! Each test has a folder, processes and a database of its own, and ends and removes them, also when it fails.
+//! `PUBLISH_TEST_SEED` repeats the chance of a run that failed.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "clippy.toml allows them in tests, but misses what tests share"
+)]
+
+mod api;
+mod callers;
+mod commands;
+mod crashes;
+mod database;
+mod endings;
+mod folder;
+mod names;
+mod newcomer;
+mod program;
+mod receiver;
+mod rivals;
