@@ -63,13 +63,13 @@ async fn a_callback_is_tried_again_with_the_same_id_and_bytes_until_it_arrives()
         assert_eq!(statuses(&callback), [Some(500), Some(500), Some(204)]);
         assert_eq!(callback["tries"][0]["answer"], "not now");
 
-        let received = receiver.first(3).await;
+        let got = receiver.first(3).await;
         let mut timestamps = Vec::new();
-        for one in &received {
+        for one in &got {
             one.verify(&world.secret);
             assert_eq!(one.header("content-type"), "application/json");
             assert_eq!(one.header("webhook-id"), callback["event_id"]);
-            assert_eq!(one.body, received[0].body);
+            assert_eq!(one.body, got[0].body);
             assert_eq!(one.json()["event_id"], callback["event_id"]);
             timestamps.push(one.header("webhook-timestamp").parse::<i64>().unwrap());
         }
@@ -256,9 +256,9 @@ async fn what_a_dispatcher_left_behind_is_sent_again() {
         let api = world.start().await;
         let callback = tried(&api, &receiver, 1).await;
         assert_eq!((&callback["status"], receiver.count()), (&json!("delivered"), 1));
-        let received = receiver.first(1).await;
-        received[0].verify(&world.secret);
-        assert_eq!(received[0].body, old.body);
+        let got = receiver.first(1).await;
+        got[0].verify(&world.secret);
+        assert_eq!(got[0].body, old.body);
         // The old holder wakes up, and changes nothing.
         let late = try_of(&old, Then::Again(Duration::ZERO));
         world.store.record_tries(old.tenant_id, &[late]).await.unwrap();
@@ -334,17 +334,17 @@ async fn while_secrets_are_rotated_both_sign() {
         let api = world.start().await;
         publish_to(&api, "a", &receiver).await;
         tried(&api, &receiver, 1).await;
-        let received = receiver.first(1).await;
-        received[0].verify(&world.secret);
-        received[0].verify(&newer);
-        assert_eq!(received[0].header("webhook-signature").split(' ').count(), 2);
+        let got = receiver.first(1).await;
+        got[0].verify(&world.secret);
+        got[0].verify(&newer);
+        assert_eq!(got[0].header("webhook-signature").split(' ').count(), 2);
         // Once the older one has expired, it signs no more.
         world.execute("UPDATE signing_secrets SET expires_at = now() WHERE expires_at IS NOT NULL").await;
         publish_to(&api, "b", &receiver).await;
-        let received = receiver.first(2).await;
-        received[1].verify(&newer);
-        assert_eq!(received[1].header("webhook-signature").split(' ').count(), 1);
-        api.tried(&received[1].header("webhook-id"), 1).await;
+        let got = receiver.first(2).await;
+        got[1].verify(&newer);
+        assert_eq!(got[1].header("webhook-signature").split(' ').count(), 1);
+        api.tried(&got[1].header("webhook-id"), 1).await;
     })
     .await;
 }

@@ -27,8 +27,8 @@ async fn an_article_is_accepted_published_and_called_back() {
         insta::assert_json_snapshot!("task", redacted(&task));
         assert_eq!((world.pages("blog1").len(), world.pages("blog2").len()), (1, 1));
 
-        let received = receiver.first(2).await;
-        let mut told = received.iter().map(Received::json).collect::<Vec<_>>();
+        let got = receiver.first(2).await;
+        let mut told = got.iter().map(Received::json).collect::<Vec<_>>();
         told.sort_by_key(|event| event["sequence"].as_i64());
         let mut event = redacted(&told[0]);
         // Which of the two ends first is chance.
@@ -41,7 +41,7 @@ async fn an_article_is_accepted_published_and_called_back() {
         for publication in task["publications"].as_array().unwrap() {
             assert!(told.iter().any(|event| event["url"] == publication["url"]), "{told:?}");
         }
-        for one in &received {
+        for one in &got {
             api.tried(&one.header("webhook-id"), 1).await;
         }
     })
@@ -572,11 +572,11 @@ async fn metadata_comes_back_as_it_was_sent() {
         );
         api.send(api.publishing(body)).await.ok();
         assert!(api.task("a").await.text.contains(metadata));
-        let received = receiver.first(1).await;
-        assert!(std::str::from_utf8(&received[0].body).unwrap().contains(metadata));
-        let event_id = received[0].header("webhook-id");
+        let got = receiver.first(1).await;
+        assert!(std::str::from_utf8(&got[0].body).unwrap().contains(metadata));
+        let event_id = got[0].header("webhook-id");
         let callback = api.get(&format!("/callbacks/{event_id}")).await;
-        assert!(callback.text.contains(std::str::from_utf8(&received[0].body).unwrap()), "{callback:?}");
+        assert!(callback.text.contains(std::str::from_utf8(&got[0].body).unwrap()), "{callback:?}");
         api.tried(&event_id, 1).await;
         let bounds = [(4_096, 200), (4_097, 422)];
         for (bytes, status) in bounds {

@@ -49,12 +49,12 @@ async fn place(world: &World, job: &Job) {
 async fn kinds_and_outcomes(world: &World, external_id: &str) -> Vec<String> {
     let api = world.start().await;
     let history = api.get(&format!("{}/history", task_path(external_id))).await.ok();
-    let word = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+    let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
     history["entries"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|entry| format!("{} {}{}", word(entry, "kind"), word(entry, "outcome"), word(entry, "reason")))
+        .map(|entry| format!("{} {}{}", text(entry, "kind"), text(entry, "outcome"), text(entry, "reason")))
         .collect()
 }
 

@@ -47,9 +47,9 @@ async fn a_transient_error_is_tried_again_by_the_schedule_until_it_works() {
         assert_eq!((&publication["attempts"], &publication["round"]), (&json!(3), &json!(1)));
         assert_eq!(world.pages("blog1").len(), 1);
         // Only the end is an event.
-        let received = receiver.first(1).await;
-        assert_eq!(received[0].json()["sequence"], 1);
-        api.tried(&received[0].header("webhook-id"), 1).await;
+        let got = receiver.first(1).await;
+        assert_eq!(got[0].json()["sequence"], 1);
+        api.tried(&got[0].header("webhook-id"), 1).await;
         assert_eq!(receiver.count(), 1);
     })
     .await;
@@ -130,10 +130,10 @@ async fn what_the_platform_rejects_has_failed_at_once_and_says_why() {
         assert_eq!((&task["status"], &task["counts"]["success"]), (&json!("failed"), &json!(1)));
         assert_eq!(publication["error"]["code"], "bad_settings");
         assert_eq!(publication["error"]["retryable"], false);
-        let received = receiver.first(2).await;
-        let failed = received.iter().find(|one| one.json()["status"] == "failed").unwrap();
+        let got = receiver.first(2).await;
+        let failed = got.iter().find(|one| one.json()["status"] == "failed").unwrap();
         assert_eq!(failed.json()["error"], publication["error"]);
-        for one in &received {
+        for one in &got {
             api.tried(&one.header("webhook-id"), 1).await;
         }
     })

@@ -102,8 +102,7 @@ impl Receiver {
     pub(crate) async fn first(&self, n: usize) -> Vec<Received> {
         let mut watching = self.shared.received.subscribe();
         let enough = watching.wait_for(|received| received.len() >= n);
-        let received = within(&format!("callback {n}"), enough).await.unwrap().clone();
-        received
+        within(&format!("callback {n}"), enough).await.unwrap().to_vec()
     }
 
     /// What was received so far.
