@@ -253,6 +253,14 @@ async fn what_a_dispatcher_left_behind_is_sent_again() {
         let early = world.store.take_over_callbacks(old.tenant_id, &limits("other")).await.unwrap();
         assert!(early.is_empty());
         world.advance(6);
+        let new = world.store.take_over_callbacks(old.tenant_id, &limits("new")).await.unwrap().remove(0);
+        assert_eq!((new.event_id, new.fence), (old.event_id, old.fence + 1));
+        // The old holder wakes up, and changes nothing.
+        world.store.record_tries(old.tenant_id, &[try_of(&old, Then::Delivered)]).await.unwrap();
+        let row = "SELECT concat_ws(' ', status, tries, lease_owner) FROM callbacks";
+        assert_eq!(world.text(row).await, "pending 0 new");
+        // Nor is the new one heard of again.
+        world.advance(31);
         let api = world.start().await;
         let callback = tried(&api, &receiver, 1).await;
         assert_eq!((&callback["status"], receiver.count()), (&json!("delivered"), 1));

@@ -5,8 +5,12 @@ use chrono::{SecondsFormat, TimeDelta};
 use publish_ingest::clock::Clock;
 use publish_ingest::tenant::{ApiKey, Scope};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::harness::{Api, BOTH, EMPTY, ONE, World, article, article_with, in_world, redacted, task_path};
+use crate::harness::{
+    Api, BOTH, EMPTY, ONE, World, article, article_with, in_world, redacted, task_path, within,
+};
 use crate::receiver::{Received, Receiver};
 
 const KEY: &str = "idempotency-key";
@@ -389,6 +393,21 @@ async fn a_body_over_the_limit_gets_an_answer_and_no_reset() {
         for size in [limit + 1, 3 * 1024 * 1024] {
             api.send(api.publishing(of_size(size))).await.problem(413, "payload_too_large");
         }
+        // A caller that reads only when it has sent everything, as many do.
+        let address = api.base.strip_prefix("http://").unwrap();
+        let body = of_size(8 * 1024 * 1024);
+        let head = format!(
+            "POST /publish HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            api.key,
+            body.len()
+        );
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        within("sending", stream.write_all(body.as_bytes())).await.unwrap();
+        let mut answer = String::new();
+        within("the answer", stream.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("payload_too_large"), "{answer}");
         assert_eq!(api.send(api.publishing(of_size(limit))).await.ok()["created"], true);
     })
     .await;

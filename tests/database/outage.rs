@@ -7,7 +7,9 @@ use publish_ingest::clock::Clock;
 use publish_ingest::local_postgres::Cluster;
 use serde_json::json;
 
-use crate::harness::{self, World, article, article_with, create_migrated, eventually, in_world_at};
+use crate::harness::{
+    self, World, article, article_with, at_once, create_migrated, eventually, in_world, in_world_at,
+};
 use crate::receiver::Receiver;
 
 #[tokio::test]
@@ -49,6 +51,38 @@ async fn without_its_database_the_service_says_so_quickly_and_recovers_by_itself
         let event_id = receiver.first(1).await[0].header("webhook-id");
         api.tried(&event_id, 1).await;
         assert_eq!(world.pages("blog1").len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_answer_is_not_waited_for() {
+    in_world(async |world: &World| {
+        let api = world.start().await;
+        api.publish(&article("before")).await.ok();
+        api.finished("before").await;
+        let mut holder = world.pool.begin().await.unwrap();
+        sqlx::query("LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE").execute(&mut *holder).await.unwrap();
+        let asked = at_once([0, 1, 2].map(|n| {
+            let (api, clock) = (api.clone(), world.clock.clone());
+            async move {
+                let begun = clock.instant();
+                let reply =
+                    if n == 0 { api.task("before").await } else { api.publish(&article("new")).await };
+                (reply, clock.instant() - begun)
+            }
+        }));
+        for (reply, took) in asked.await {
+            reply.problem(503, "unavailable");
+            assert!(took < Duration::from_secs(2), "{took:?}");
+        }
+        holder.rollback().await.unwrap();
+        assert_eq!(api.task("before").await.ok()["status"], "success");
+        // The same request again is safe, whichever of the earlier ones got in.
+        let again = api.publish(&article("new")).await.ok();
+        assert_eq!(again["content_changed"], false);
+        api.finished("new").await;
+        assert_eq!(world.number("SELECT count(*) FROM tasks").await, 2);
     })
     .await;
 }

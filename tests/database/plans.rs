@@ -88,21 +88,18 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
             })
             .await;
             assert_eq!(due.len(), 1);
-
             assert!(buffers < FEW, "who has something due: {buffers} buffers, analyzed: {analyzed}");
             let (claimed, buffers) =
                 touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap())
                     .await;
             // The new one, once; what waits for the full lane, never.
             assert_eq!(claimed.len(), usize::from(!analyzed));
-
             assert!(buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
             let (_, buffers) = touched(world, async |store: &Store| {
                 assert!(store.take_over(tenant_id, &limits("w")).await.unwrap().is_empty());
                 store.tenants_due(Queue::Callbacks, Uuid::nil(), 64).await.unwrap()
             })
             .await;
-
             assert!(buffers < FEW, "take over: {buffers} buffers, analyzed: {analyzed}");
         }
     })
