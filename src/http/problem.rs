@@ -101,7 +101,7 @@ impl Problem {
     #[must_use]
     pub fn invalid_fields(errors: Vec<FieldError>) -> Self {
         let detail = match &errors[..] {
-            // The empty pointer is the whole body.
+            // The pointer of the body as a whole is empty (RFC 6901).
             [one] if one.pointer.is_empty() => one.detail.clone(),
             [one] => format!("{}: {}", one.pointer, one.detail),
             several => format!("{} fields break rules; see errors", several.len()),

@@ -237,42 +237,36 @@ impl Store {
 
     /// The callback of one event, with its tries.
     pub async fn callback(&self, tenant_id: Uuid, event_id: Uuid) -> Result<Option<CallbackRow>, StoreError> {
-        let row = sqlx::query!(
+        // One statement: a try and the state that it led to are seen together or not at all.
+        let rows = sqlx::query!(
             r#"SELECT c.event_id, e.body, c.url, c.status, CASE WHEN c.status = 'pending' THEN c.due_at END AS next_try_at,
-                c.created_at, c.ended_at
+                c.created_at, c.ended_at, t.at AS "at?", t.duration AS "duration?", t.http_status, t.answer_head, t.error
             FROM callbacks c JOIN events e USING (tenant_id, event_id)
-            WHERE c.tenant_id = $1 AND c.event_id = $2"#,
-            tenant_id,
-            event_id,
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        let Some(row) = row else { return Ok(None) };
-        let tries = sqlx::query!(
-            "SELECT at, duration, http_status, answer_head, error FROM callback_tries
-            WHERE tenant_id = $1 AND event_id = $2 ORDER BY fence",
+            LEFT JOIN callback_tries t USING (tenant_id, event_id)
+            WHERE c.tenant_id = $1 AND c.event_id = $2 ORDER BY t.fence"#,
             tenant_id,
             event_id,
         )
         .fetch_all(&self.pool)
         .await?;
-        let tries = tries.into_iter().map(|one| TryRow {
-            at: one.at,
-            took: duration(&one.duration),
-            http_status: one.http_status,
-            answer_head: one.answer_head,
-            error: one.error,
-        });
-        Ok(Some(CallbackRow {
-            event_id: row.event_id,
-            body: row.body,
-            url: row.url,
-            status: row.status,
-            next_try_at: row.next_try_at,
-            created_at: row.created_at,
-            ended_at: row.ended_at,
-            tries: tries.collect(),
-        }))
+        let mut shown = None;
+        for row in rows {
+            let callback = shown.get_or_insert_with(|| CallbackRow {
+                event_id: row.event_id,
+                body: row.body,
+                url: row.url,
+                status: row.status,
+                next_try_at: row.next_try_at,
+                created_at: row.created_at,
+                ended_at: row.ended_at,
+                tries: Vec::new(),
+            });
+            if let (Some(at), Some(took)) = (row.at, row.duration) {
+                let (http_status, answer_head, error) = (row.http_status, row.answer_head, row.error);
+                callback.tries.push(TryRow { at, took: duration(&took), http_status, answer_head, error });
+            }
+        }
+        Ok(shown)
     }
 }
 

@@ -25,19 +25,23 @@ pub struct Due {
 impl Store {
     /// At most `limit` tenants after `after` (in the order of their ids) that have something due, or held by a lease
     /// that ran out.
+    ///
+    /// Asked for the earliest, in the order of the index: for `EXISTS` the planner may read the table from its
+    /// beginning instead, where what is finished lies, since it expects to meet a due row soon.
     pub async fn tenants_due(&self, queue: Queue, after: Uuid, limit: i64) -> Result<Vec<Due>, StoreError> {
         let skew = self.clock.skew();
         let tenants = match queue {
             Queue::Publications => {
                 sqlx::query_as!(
                     Due,
-                    r#"SELECT t.tenant_id, l.behind AS "left_behind!"
-                    FROM tenants t CROSS JOIN LATERAL (SELECT EXISTS (
-                        SELECT FROM publications p WHERE p.tenant_id = t.tenant_id
-                            AND p.status = 'running' AND p.lease_until <= now() + $3::interval) AS behind) l
-                    WHERE t.tenant_id > $1 AND (l.behind OR EXISTS (
-                        SELECT FROM publications p WHERE p.tenant_id = t.tenant_id
-                            AND p.status = 'submitted' AND p.due_at <= now() + $3::interval))
+                    r#"SELECT t.tenant_id, coalesce(l.lease_until <= now() + $3::interval, false) AS "left_behind!"
+                    FROM tenants t CROSS JOIN LATERAL (SELECT
+                        (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
+                            AND p.status = 'running' ORDER BY p.tenant_id, p.lease_until LIMIT 1) AS lease_until,
+                        (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
+                            AND p.status = 'submitted' ORDER BY p.tenant_id, p.due_at LIMIT 1) AS due_at) l
+                    WHERE t.tenant_id > $1
+                        AND (l.lease_until <= now() + $3::interval OR l.due_at <= now() + $3::interval)
                     ORDER BY t.tenant_id LIMIT $2"#,
                     after,
                     limit,
@@ -49,13 +53,14 @@ impl Store {
             Queue::Callbacks => {
                 sqlx::query_as!(
                     Due,
-                    r#"SELECT t.tenant_id, l.behind AS "left_behind!"
-                    FROM tenants t CROSS JOIN LATERAL (SELECT EXISTS (
-                        SELECT FROM callbacks c WHERE c.tenant_id = t.tenant_id
-                            AND c.lease_until IS NOT NULL AND c.lease_until <= now() + $3::interval) AS behind) l
-                    WHERE t.tenant_id > $1 AND (l.behind OR EXISTS (
-                        SELECT FROM callbacks c WHERE c.tenant_id = t.tenant_id
-                            AND c.status = 'pending' AND c.lease_until IS NULL AND c.due_at <= now() + $3::interval))
+                    r#"SELECT t.tenant_id, coalesce(l.lease_until <= now() + $3::interval, false) AS "left_behind!"
+                    FROM tenants t CROSS JOIN LATERAL (SELECT
+                        (SELECT c.lease_until FROM callbacks c WHERE c.tenant_id = t.tenant_id
+                            AND c.lease_until IS NOT NULL ORDER BY c.tenant_id, c.lease_until LIMIT 1) AS lease_until,
+                        (SELECT c.due_at FROM callbacks c WHERE c.tenant_id = t.tenant_id AND c.status = 'pending'
+                            AND c.lease_until IS NULL ORDER BY c.tenant_id, c.due_at LIMIT 1) AS due_at) l
+                    WHERE t.tenant_id > $1
+                        AND (l.lease_until <= now() + $3::interval OR l.due_at <= now() + $3::interval)
                     ORDER BY t.tenant_id LIMIT $2"#,
                     after,
                     limit,

@@ -310,10 +310,19 @@ impl Store {
         external_id: &ExternalId,
         with_content: bool,
     ) -> Result<Option<TaskRow>, StoreError> {
+        // One statement: a publication's end and the task's are seen together or not at all.
         let row = sqlx::query!(
             r#"SELECT t.task_id, t.external_id, t.group_code, t.callback_url, t.publish_at, t.created_at, t.submitted_at,
                 t.finished_at, a.title, CASE WHEN $3 THEN a.content_html END AS content_html, a.summary, a.cover_url,
-                a.canonical_url, a.author, a.tags AS "tags: Json<Vec<String>>", a.metadata
+                a.canonical_url, a.author, a.tags AS "tags: Json<Vec<String>>", a.metadata,
+                (SELECT json_agg(json_build_object(
+                        'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
+                        'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
+                        'url', p.url, 'remote_id', p.remote_id, 'error_code', p.error_code,
+                        'error_message', p.error_message, 'error_retryable', p.error_retryable,
+                        'due_at', p.due_at, 'updated_at', p.updated_at) ORDER BY p.position)
+                    FROM publications p WHERE p.tenant_id = t.tenant_id AND p.task_id = t.task_id
+                ) AS "publications: Json<Vec<PublicationRow>>"
             FROM tasks t JOIN articles a USING (tenant_id, task_id)
             WHERE t.tenant_id = $1 AND t.external_id = $2"#,
             tenant_id,
@@ -323,16 +332,6 @@ impl Store {
         .fetch_optional(&self.pool)
         .await?;
         let Some(row) = row else { return Ok(None) };
-        let publications = sqlx::query_as!(
-            PublicationRow,
-            r#"SELECT platform, account_id, status AS "status: Status", confirming, round, fence > 0 AS "claimed!", attempts,
-                url, remote_id, error_code, error_message, error_retryable, due_at, updated_at
-            FROM publications WHERE tenant_id = $1 AND task_id = $2 ORDER BY position"#,
-            tenant_id,
-            row.task_id,
-        )
-        .fetch_all(&self.pool)
-        .await?;
         Ok(Some(TaskRow {
             task_id: row.task_id,
             external_id: row.external_id,
@@ -350,7 +349,7 @@ impl Store {
             author: row.author,
             tags: row.tags.0,
             metadata: row.metadata,
-            publications,
+            publications: row.publications.map_or(Vec::new(), |list| list.0),
         }))
     }
 }

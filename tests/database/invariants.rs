@@ -1,0 +1,126 @@
+//! What must hold after every test, whatever it did.
+
+use sqlx::PgPool;
+
+/// A rule, and the statement that names what breaks it.
+const RULES: [(&str, &str); 16] = [
+    (
+        "a task's counters are those of its publications, of which there is at least one",
+        "SELECT coalesce(t.external_id, '?') FROM tasks t FULL JOIN (
+            SELECT tenant_id, task_id, count(*) FILTER (WHERE status = 'draft') AS drafts,
+                count(*) FILTER (WHERE status IN ('submitted', 'running')) AS open,
+                count(*) FILTER (WHERE status = 'success') AS succeeded,
+                count(*) FILTER (WHERE status = 'failed') AS failed,
+                count(*) FILTER (WHERE status = 'login_expired') AS login_expired
+            FROM publications GROUP BY 1, 2) p USING (tenant_id, task_id)
+        WHERE (t.drafts, t.open, t.succeeded, t.failed, t.login_expired)
+            IS DISTINCT FROM (p.drafts, p.open, p.succeeded, p.failed, p.login_expired)",
+    ),
+    (
+        "a task has its article, and an article its task",
+        "SELECT coalesce(t.external_id, a.title) FROM tasks t FULL JOIN articles a USING (tenant_id, task_id)
+        WHERE t.external_id IS NULL OR a.title IS NULL",
+    ),
+    (
+        "a task has ended when nothing of it is open",
+        "SELECT external_id FROM tasks WHERE (finished_at IS NULL) <> (drafts + open > 0)",
+    ),
+    (
+        "a lane's in_flight is what runs of its account",
+        "SELECT concat(account_id, ': ', l.in_flight, ' for ', p.n) FROM lanes l FULL JOIN (
+            SELECT tenant_id, platform, account_id, count(*) AS n FROM publications WHERE status = 'running'
+            GROUP BY 1, 2, 3) p USING (tenant_id, platform, account_id)
+        WHERE l.in_flight IS DISTINCT FROM coalesce(p.n, 0)",
+    ),
+    (
+        "no lane is over its limit",
+        "SELECT account_id FROM lanes WHERE in_flight > max_in_flight",
+    ),
+    (
+        "a receiver's in_flight is what is being sent to it",
+        "SELECT concat(receiver, ': ', r.in_flight, ' for ', c.n) FROM receivers r FULL JOIN (
+            SELECT tenant_id, receiver, count(*) AS n FROM callbacks WHERE lease_until IS NOT NULL
+            GROUP BY 1, 2) c USING (tenant_id, receiver)
+        WHERE r.in_flight IS DISTINCT FROM coalesce(c.n, 0) OR r.in_flight > r.max_in_flight",
+    ),
+    (
+        "a lease only while running",
+        "SELECT publication_id::text FROM publications
+        WHERE (status = 'running') <> (lease_until IS NOT NULL) OR (lease_until IS NULL) <> (lease_owner IS NULL)",
+    ),
+    (
+        "a feed has no gap",
+        "SELECT concat('at ', f.position, ', highest ', e.highest, ', events ', e.n) FROM feeds f LEFT JOIN (
+            SELECT tenant_id, max(position) AS highest, min(position) AS lowest, count(*) AS n FROM events
+            GROUP BY 1) e USING (tenant_id)
+        WHERE f.position <> coalesce(e.highest, 0) OR f.position <> coalesce(e.n, 0) OR e.lowest <> 1",
+    ),
+    (
+        "whatever ended has one event of its round",
+        "SELECT p.publication_id::text FROM publications p
+        WHERE p.status IN ('success', 'failed', 'login_expired') AND 1 <> (
+            SELECT count(*) FROM events e WHERE e.tenant_id = p.tenant_id AND e.task_id = p.task_id
+                AND e.publication_id = p.publication_id AND e.round = p.round AND e.status = p.status)",
+    ),
+    (
+        "each end is one event, and each event one end",
+        "SELECT concat(x.to_status, ' of ', publication_id) FROM (
+            SELECT tenant_id, publication_id, round, to_status, count(*) AS n FROM transitions
+            WHERE to_status IN ('success', 'failed', 'login_expired') GROUP BY 1, 2, 3, 4) x
+        FULL JOIN (
+            SELECT tenant_id, publication_id, round, status AS to_status, count(*) AS n FROM events
+            GROUP BY 1, 2, 3, 4) e USING (tenant_id, publication_id, round, to_status)
+        WHERE x.n IS DISTINCT FROM e.n OR x.n <> 1",
+    ),
+    (
+        "an event says what its row says",
+        "SELECT e.event_id::text FROM events e, LATERAL (SELECT convert_from(body, 'UTF8')::jsonb AS b) j
+        WHERE (b ->> 'event_id', b ->> 'task_id', b ->> 'status', b ->> 'type')
+            <> (event_id::text, task_id::text, status, 'publication.' || status)
+            OR (b -> 'sequence', b -> 'round') <> (to_jsonb(position), to_jsonb(round))",
+    ),
+    (
+        "the last event of a task tells the task's state",
+        "SELECT t.external_id FROM tasks t JOIN LATERAL (
+            SELECT convert_from(body, 'UTF8')::jsonb ->> 'task_status' AS told FROM events e
+            WHERE e.tenant_id = t.tenant_id AND e.task_id = t.task_id ORDER BY position DESC LIMIT 1) e ON true
+        WHERE told <> CASE WHEN drafts > 0 THEN 'draft' WHEN open > 0 THEN 'running'
+            WHEN login_expired > 0 THEN 'login_expired' WHEN failed > 0 THEN 'failed' ELSE 'success' END",
+    ),
+    (
+        "an event is called back if and only if its task has a callback URL",
+        "SELECT e.event_id::text FROM events e JOIN tasks t USING (tenant_id, task_id)
+        LEFT JOIN callbacks c USING (tenant_id, event_id)
+        WHERE t.callback_url IS DISTINCT FROM c.url",
+    ),
+    (
+        "nothing is open in the journal of what has ended",
+        "SELECT p.publication_id::text FROM publications p JOIN attempts a USING (tenant_id, publication_id)
+        WHERE p.status IN ('success', 'failed', 'login_expired') AND a.ended_at IS NULL",
+    ),
+    (
+        "attempts are counted",
+        "SELECT p.publication_id::text FROM publications p LEFT JOIN (
+            SELECT tenant_id, publication_id, count(*) AS n FROM attempts WHERE kind = 'publish'
+            GROUP BY 1, 2) a USING (tenant_id, publication_id)
+        WHERE p.attempts <> coalesce(a.n, 0)",
+    ),
+    (
+        "tries of callbacks are counted",
+        "SELECT c.event_id::text FROM callbacks c LEFT JOIN (
+            SELECT tenant_id, event_id, count(*) AS n FROM callback_tries GROUP BY 1, 2) t USING (tenant_id, event_id)
+        WHERE c.tries <> coalesce(t.n, 0)",
+    ),
+];
+
+/// Fails if a rule is broken.
+pub(crate) async fn check(pool: &PgPool) {
+    let mut broken = Vec::new();
+    for (rule, statement) in RULES {
+        let found: Vec<String> = sqlx::query_scalar(statement).fetch_all(pool).await.unwrap();
+        if !found.is_empty() {
+            broken.push(format!("{rule}: {} break it, such as {}", found.len(), found[0]));
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}

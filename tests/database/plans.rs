@@ -1,0 +1,107 @@
+//! What a statement touches does not grow with what is finished or parked: counted in buffers, not in time.
+
+use publish_ingest::store::{Queue, Store};
+use sqlx::Executor;
+use sqlx::postgres::PgConnection;
+use uuid::Uuid;
+
+use crate::harness::{World, eventually, in_world, limits};
+
+/// A page has 8 KiB: so many are touched by a few rows and indexes of a few levels, and by no scan of a table.
+const FEW: i64 = 400;
+
+/// How many buffers of tables and indexes a connection touched, all in all.
+async fn touched<T>(world: &World, asked: impl AsyncFnOnce(&Store) -> T) -> (T, i64) {
+    let before = buffers(world).await;
+    // A connection of its own: what it touched is counted when it ends.
+    let store = Store::open(&world.url, 1, world.shared_clock()).unwrap();
+    let result = asked(&store).await;
+    store.close().await;
+    let after = buffers(world).await;
+    (result, after - before)
+}
+
+async fn buffers(world: &World) -> i64 {
+    // What others touched is counted when they have ended.
+    let alone = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name = 'publish-ingest' AND pid <> pg_backend_pid()";
+    eventually("alone", async || world.number(alone).await == 0).await;
+    let total =
+        "SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
+        FROM pg_statio_user_tables WHERE schemaname = 'public'";
+    world.number(total).await
+}
+
+/// Has this connection's own counts added now, and not in the middle of what is counted.
+async fn told(connection: &mut PgConnection) {
+    connection.execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+}
+
+/// Finished articles, each with all that belongs to it.
+const FINISHED: &str = "
+    SET session_replication_role = replica;
+    CREATE TEMP TABLE seed AS SELECT n, t.tenant_id, gen_random_uuid() AS task_id, gen_random_uuid() AS publication_id,
+            gen_random_uuid() AS event_id, now() - interval '1 day' AS at
+        FROM tenants t, generate_series(1, 20000) n WHERE t.name = 'acme';
+    INSERT INTO tasks (tenant_id, external_id, task_id, group_code, fingerprint, digests, draft, drafts, open, succeeded,
+            created_at, submitted_at, finished_at)
+        SELECT tenant_id, 'old-' || n, task_id, 'one', sha256(n::text::bytea), sha256('') || sha256(''), false, 0, 0, 1,
+            at, at, at FROM seed;
+    INSERT INTO articles (tenant_id, task_id, title, content_html, tags, metadata)
+        SELECT tenant_id, task_id, 'Old', '<p>old</p>', '[]', '{}' FROM seed;
+    INSERT INTO publications (tenant_id, publication_id, task_id, platform, account_id, position, status, due_at, fence,
+            url, updated_at)
+        SELECT tenant_id, publication_id, task_id, 'static_site', 'blog1', 1, 'success', at, 1, 'https://a.example/', at
+        FROM seed;
+    INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
+        SELECT tenant_id, task_id, publication_id, at, 'running', 'success', 1, 1, 'published' FROM seed;
+    INSERT INTO events (tenant_id, position, event_id, task_id, publication_id, round, status, body, created_at)
+        SELECT tenant_id, n, event_id, task_id, publication_id, 1, 'success', convert_to(jsonb_build_object('type',
+            'publication.success', 'event_id', event_id, 'sequence', n, 'task_id', task_id, 'status', 'success', 'round', 1,
+            'task_status', 'success')::text, 'UTF8'), at FROM seed;
+    UPDATE feeds SET position = 20000 WHERE tenant_id IN (SELECT tenant_id FROM seed);
+    SET session_replication_role = origin;
+    DROP TABLE seed";
+
+#[tokio::test]
+async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lane() {
+    in_world(async |world: &World| {
+        let tenant_id = world.tenant.tenant_id;
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute(FINISHED).await.unwrap();
+        // One account holds all that its lane takes, and 5,000 articles wait for it.
+        world.account(tenant_id, "blog2", 1, chrono::TimeDelta::zero()).await;
+        world.group(tenant_id, "parked", &["blog2"]).await;
+        let parked = (0..5_000).map(|n| world.new_task(&format!("parked-{n}"), "parked")).collect::<Vec<_>>();
+        world.accept(&parked).await;
+        assert_eq!(world.claim("w").await.len(), 1);
+        world.accept(&[world.new_task("new", "one")]).await;
+        world.store.close().await;
+        told(&mut connection).await;
+        for analyzed in [false, true] {
+            if analyzed {
+                connection.execute("ANALYZE").await.unwrap();
+                told(&mut connection).await;
+            }
+            let (due, buffers) = touched(world, async |store: &Store| {
+                store.tenants_due(Queue::Publications, Uuid::nil(), 64).await.unwrap()
+            })
+            .await;
+            assert_eq!(due.len(), 1);
+            assert!(buffers < FEW, "who has something due: {buffers} buffers, analyzed: {analyzed}");
+            let (claimed, buffers) =
+                touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap())
+                    .await;
+            // The new one, once; what waits for the full lane, never.
+            assert_eq!(claimed.len(), usize::from(!analyzed));
+            assert!(buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
+            let (_, buffers) = touched(world, async |store: &Store| {
+                assert!(store.take_over(tenant_id, &limits("w")).await.unwrap().is_empty());
+                store.tenants_due(Queue::Callbacks, Uuid::nil(), 64).await.unwrap()
+            })
+            .await;
+            assert!(buffers < FEW, "take over: {buffers} buffers, analyzed: {analyzed}");
+        }
+    })
+    .await;
+}
