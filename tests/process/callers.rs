@@ -41,7 +41,7 @@ impl Callers {
         let (allowed, next) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut tasks = JoinSet::new();
         for _ in 0..CALLERS {
-            let (api, address, answers) = (dev.api(), address.subscribe(), answers.clone());
+            let (api, address, answers) = (dev.api().impatient(), address.subscribe(), answers.clone());
             let (allowed, next, callback_url) = (allowed.clone(), next.clone(), callback_url.to_owned());
             tasks.spawn(async move {
                 loop {
