@@ -5,14 +5,20 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use serde_json::{Value, json};
 
-use crate::program::eventually;
+use crate::program::{LIMIT, eventually};
 
 /// How long a caller waits for an answer: beyond what the service promises, so that a late answer shows as late.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The pause before a request that was answered "unavailable" is sent again: on a busy machine the database, too, may
+/// take longer than an answer waits for it.
+const REST: Duration = Duration::from_millis(100);
+
+/// A caller who repeats what was answered "unavailable", as callers should, unless it wants to see just that.
 #[derive(Clone)]
 pub(crate) struct Api {
     client: reqwest::Client,
+    patient: bool,
     pub(crate) url: String,
     key: Option<String>,
 }
@@ -22,6 +28,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
+    /// Whether the request was sent more than once.
+    pub(crate) repeated: bool,
 }
 
 impl Answer {
@@ -48,7 +56,12 @@ impl Answer {
 impl Api {
     pub(crate) fn new(url: &str, key: Option<&str>) -> Self {
         let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
-        Self { client, url: url.to_owned(), key: key.map(str::to_owned) }
+        Self { client, patient: true, url: url.to_owned(), key: key.map(str::to_owned) }
+    }
+
+    /// The same caller, who takes every answer as it comes.
+    pub(crate) fn impatient(&self) -> Self {
+        Self { patient: false, ..self.clone() }
     }
 
     /// The same caller with another key.
@@ -65,9 +78,16 @@ impl Api {
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
-        let answer = request.send().await?;
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        Ok(Answer { status, headers, body: answer.bytes().await?.to_vec() })
+        let (mut repeated, mut left) = (false, LIMIT.as_millis() / REST.as_millis());
+        loop {
+            let answer = request.try_clone().unwrap().send().await?;
+            let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+            if status != 503 || !self.patient || left == 0 {
+                return Ok(Answer { status, headers, body: answer.bytes().await?.to_vec(), repeated });
+            }
+            tokio::time::sleep(REST).await;
+            (repeated, left) = (true, left - 1);
+        }
     }
 
     /// Gets a path of the service, or a whole URL.

@@ -41,7 +41,7 @@ impl Callers {
         let (allowed, next) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut tasks = JoinSet::new();
         for _ in 0..CALLERS {
-            let (api, address, answers) = (dev.api(), address.subscribe(), answers.clone());
+            let (api, address, answers) = (dev.api().impatient(), address.subscribe(), answers.clone());
             let (allowed, next, callback_url) = (allowed.clone(), next.clone(), callback_url.to_owned());
             tasks.spawn(async move {
                 loop {
@@ -146,7 +146,7 @@ async fn a_caller_who_goes_away_leaves_a_whole_article_or_none() {
     let mut random = StdRng::seed_from_u64(seed());
     let folder = Folder::new();
     let url = database().await;
-    let settings = [("DATABASE_URL", url.as_str()), ("PUBLISH_LEASE", "2s")];
+    let settings = [("DATABASE_URL", url.as_str())];
     let dev = Dev::start(&folder, &settings).await;
     let address = dev.url.strip_prefix("http://").unwrap().to_owned();
     let (mut articles, mut leaving) = (Vec::new(), JoinSet::new());

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::api::{Api, article};
-use crate::program::{Dev, Folder, database, failure, program, run};
+use crate::program::{Dev, Folder, database, eventually, failure, program, run};
 
 /// An operator's shell, with the database and the master key at hand.
 struct Shell {
@@ -24,8 +24,15 @@ impl Shell {
     }
 
     async fn text(&self, arguments: &[&str]) -> String {
-        let Output { status, stdout, stderr } = run(self.command(arguments)).await;
-        let stderr = String::from_utf8(stderr).unwrap();
+        let (mut output, mut stderr) = (None, String::new());
+        eventually("the command reaches the database", async || {
+            let ended = run(self.command(arguments)).await;
+            stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+            output = Some(ended);
+            !stderr.contains("cannot be reached")
+        })
+        .await;
+        let Output { status, stdout, .. } = output.unwrap();
         assert!(status.success() && stderr.is_empty(), "{arguments:?}: {stderr}");
         String::from_utf8(stdout).unwrap()
     }
@@ -36,7 +43,13 @@ impl Shell {
     }
 
     async fn failure(&self, arguments: &[&str]) -> String {
-        failure(self.command(arguments)).await
+        let mut line = String::new();
+        eventually("the command reaches the database", async || {
+            line = failure(self.command(arguments)).await;
+            !line.contains("cannot be reached")
+        })
+        .await;
+        line
     }
 
     async fn exit_code(&self, arguments: &[&str]) -> Option<i32> {

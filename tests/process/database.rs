@@ -29,7 +29,7 @@ async fn a_killed_database_is_told_at_once_and_loses_nothing() {
     let settings = [("DATABASE_URL", url.as_str()), ("PUBLISH_LEASE", "2s")];
     let dev = Dev::start(&folder, &settings).await;
     let secret = dev.env("PUBLISH_SIGNING_SECRET").to_owned();
-    let api = dev.api();
+    let (patient, api) = (dev.api(), dev.api().impatient());
     let callers = Callers::start(&dev, &receiver.url);
     let mut meanwhile = article("meanwhile");
     meanwhile["callback_url"] = receiver.url.as_str().into();
@@ -57,8 +57,9 @@ async fn a_killed_database_is_told_at_once_and_loses_nothing() {
     }
     let mut answers = callers.answered(ARTICLES).await;
     // The same again is safe, whatever became of it.
-    answers.insert("meanwhile".to_owned(), api.publish(&meanwhile).await.unwrap().ok()["task_id"].clone());
-    all_published_once(&api, &answers, &folder).await;
+    answers
+        .insert("meanwhile".to_owned(), patient.publish(&meanwhile).await.unwrap().ok()["task_id"].clone());
+    all_published_once(&patient, &answers, &folder).await;
     let external_ids = answers.keys().cloned().collect::<Vec<_>>();
     receiver.one_event_each(&external_ids, &secret).await;
     let (status, _, stderr) = dev.stop(Signal::TERM).await;

@@ -42,12 +42,9 @@ async fn what_dev_prints_publishes_the_article_once_and_shows_it() {
     assert_eq!(key, dev.env("PUBLISH_API_KEY"));
 
     // Pasted into a shell where there is curl, else sent as it stands.
-    let pasted = run({
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", &format!("command -v curl >/dev/null || exit 127\n{curl}")]);
-        shell
-    });
-    let pasted = pasted.await;
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &format!("command -v curl >/dev/null || exit 127\n{curl}")]);
+    let pasted = run(shell).await;
     let first = if pasted.status.code() == Some(127) {
         api.publish(&sent).await.unwrap().ok()
     } else {

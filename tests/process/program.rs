@@ -312,6 +312,14 @@ impl Dev {
     }
 }
 
+impl Drop for Dev {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("what {} said:\n{}", self.url, self.stderr());
+        }
+    }
+}
+
 fn number(pid: u32) -> Pid {
     Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }

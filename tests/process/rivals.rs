@@ -26,6 +26,11 @@ async fn all_at_once(api: &Api, article: &Value, headers: &[(&str, &str)]) -> Ve
     requests.join_all().await
 }
 
+/// How many must have won: one, or none where the winner's answer was lost to "unavailable" and asked for again.
+fn winners(answers: &[Answer], found: usize) -> usize {
+    if answers.iter().any(|answer| answer.repeated) { found.min(1) } else { 1 }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_hundred_at_once_one_creates_and_all_get_the_same_task() {
     let folder = Folder::new();
@@ -46,7 +51,8 @@ async fn of_a_hundred_at_once_one_creates_and_all_get_the_same_task() {
         let bodies = answers.iter().map(Answer::ok).collect::<Vec<_>>();
         let created = bodies.iter().filter(|body| body["created"] == true).count();
         let replayed = answers.iter().filter(|a| a.header("idempotent-replayed") == Some("true")).count();
-        assert_eq!((created, replayed), (1, RIVALS - 1), "round {round}");
+        assert_eq!(created, winners(&answers, created), "round {round}");
+        assert_eq!(created + replayed, RIVALS, "round {round}");
         assert!(bodies.iter().all(|body| body["task_id"] == bodies[0]["task_id"]), "round {round}");
         assert!(bodies.iter().all(|body| body["content_changed"] == false), "round {round}");
     }
@@ -56,12 +62,13 @@ async fn of_a_hundred_at_once_one_creates_and_all_get_the_same_task() {
         article["on_duplicate"] = "reject".into();
         let answers = all_at_once(&api, &article, &[]).await;
         let won = answers.iter().filter(|answer| answer.status == 200).collect::<Vec<_>>();
-        assert_eq!(won.len(), 1, "round {round}");
-        let task_id = won[0].json()["task_id"].clone();
+        assert_eq!(won.len(), winners(&answers, won.len()), "round {round}");
+        let task = api.task(article["external_id"].as_str().unwrap()).await.unwrap().ok();
+        assert!(won.iter().all(|answer| answer.json()["task_id"] == task["task_id"]));
         for lost in answers.iter().filter(|answer| answer.status != 200) {
             let problem = lost.json();
             assert_eq!((lost.status, &problem["code"]), (409, &"duplicate_external_id".into()));
-            assert_eq!(problem["task"]["task_id"], task_id);
+            assert_eq!(problem["task"]["task_id"], task["task_id"]);
         }
     }
     // Who all send the creator's key are all told that they created it.
@@ -69,7 +76,8 @@ async fn of_a_hundred_at_once_one_creates_and_all_get_the_same_task() {
     article["on_duplicate"] = "reject".into();
     let answers = all_at_once(&api, &article, &[("idempotency-key", "one-pipeline-run")]).await;
     assert!(answers.iter().all(|answer| answer.ok()["created"] == true));
-    assert_eq!(answers.iter().filter(|a| a.header("idempotent-replayed").is_none()).count(), 1);
+    let first = answers.iter().filter(|a| a.header("idempotent-replayed").is_none()).count();
+    assert_eq!(first, winners(&answers, first));
     println!("with {STRICT_ROUNDS} strict ones: {:?}", begun.elapsed());
 
     for external_id in &external_ids {
