@@ -27,10 +27,10 @@ mod tenants;
 
 pub use accounts::{Member, NewAccount};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
-pub use due::{Due, Queue};
+pub use due::Queue;
 pub use history::{HistoryRow, HistorySource};
 pub use journal::JournalEntry;
-pub use publications::{CLAIM_MOST, ClaimLimits, Claimed};
+pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use settle::{Settled, Settlement};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
 pub use tenants::{AuthenticatedKey, KeyRow, Tenant};
@@ -218,5 +218,7 @@ fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
         ("idle_in_transaction_session_timeout", "10s"),
         // Compiling costs more than any of our statements takes.
         ("jit", "off"),
+        // A plan is kept while its tables grow: what looks good on a small one must be good on a large one.
+        ("enable_seqscan", "off"),
     ]))
 }

@@ -174,8 +174,9 @@ impl Store {
                     publish_at, draft, title, content_html, summary, cover_url,
                     canonical_url, author, tags, metadata, place)
             ), found AS MATERIALIZED (
-                SELECT i.place, t.*
-                FROM input i JOIN tasks t ON t.tenant_id = i.tenant_id AND t.external_id = i.external_id
+                -- Row by row, by the key: joined, a young table would be read whole, and a grown one by the same plan.
+                SELECT i.place, t.* FROM input i CROSS JOIN LATERAL (
+                    SELECT * FROM tasks t WHERE t.tenant_id = i.tenant_id AND t.external_id = i.external_id LIMIT 1) t
             ), named AS MATERIALIZED (
                 SELECT g.tenant_id, g.group_code, (
                     SELECT count(*)::int FROM group_members m

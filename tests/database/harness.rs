@@ -284,14 +284,7 @@ impl World {
 
     /// A settler, without the rest of a service.
     pub(crate) fn settler(&self) -> Settler {
-        let settling = Settling {
-            store: self.store.clone(),
-            first_wait: Duration::ZERO,
-            work: Wake::default(),
-            deliver: Wake::default(),
-            stop: CancellationToken::new(),
-        };
-        Settler::start(settling, &TaskTracker::new())
+        settler_on(&self.store)
     }
 
     pub(crate) fn shared_clock(&self) -> SharedClock {
@@ -320,6 +313,18 @@ impl World {
     pub(crate) async fn until(&self, statement: &'static str, expected: i64) {
         eventually(statement, async || self.number(statement).await == expected).await;
     }
+}
+
+/// A settler, without the rest of a service.
+pub(crate) fn settler_on(store: &Store) -> Settler {
+    let settling = Settling {
+        store: store.clone(),
+        first_wait: Duration::ZERO,
+        work: Wake::default(),
+        deliver: Wake::default(),
+        stop: CancellationToken::new(),
+    };
+    Settler::start(settling, &TaskTracker::new())
 }
 
 pub(crate) fn limits(owner: &str) -> ClaimLimits {

@@ -5,7 +5,9 @@ use sqlx::Executor;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
-use crate::harness::{World, eventually, in_world, limits};
+use crate::claims::success;
+use crate::harness::{ONE, World, eventually, in_world, limits, settler_on};
+use crate::leases::entry;
 
 /// A page has 8 KiB: so many are touched by a few rows and indexes of a few levels, and by no scan of a table.
 const FEW: i64 = 400;
@@ -26,11 +28,12 @@ async fn buffers(world: &World) -> i64 {
     let alone = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name = 'publish-ingest' AND pid <> pg_backend_pid()";
     eventually("alone", async || world.number(alone).await == 0).await;
-    let total =
-        "SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
-        FROM pg_statio_user_tables WHERE schemaname = 'public'";
-    world.number(total).await
+    world.number(TOUCHED).await
 }
+
+const TOUCHED: &str =
+    "SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0))::bigint
+    FROM pg_statio_user_tables WHERE schemaname = 'public'";
 
 /// Has this connection's own counts added now, and not in the middle of what is counted.
 async fn told(connection: &mut PgConnection) {
@@ -41,8 +44,8 @@ async fn told(connection: &mut PgConnection) {
 const FINISHED: &str = "
     SET session_replication_role = replica;
     CREATE TEMP TABLE seed AS SELECT n, t.tenant_id, gen_random_uuid() AS task_id, gen_random_uuid() AS publication_id,
-            gen_random_uuid() AS event_id, now() - interval '1 day' AS at
-        FROM tenants t, generate_series(1, 20000) n WHERE t.name = 'acme';
+            gen_random_uuid() AS event_id, now() - interval '1 day' AS at, f.position + n AS position
+        FROM tenants t JOIN feeds f USING (tenant_id), generate_series(1, 20000) n WHERE t.name = 'acme';
     INSERT INTO tasks (tenant_id, external_id, task_id, group_code, fingerprint, digests, draft, drafts, open, succeeded,
             created_at, submitted_at, finished_at)
         SELECT tenant_id, 'old-' || n, task_id, 'one', sha256(n::text::bytea), sha256('') || sha256(''), false, 0, 0, 1,
@@ -56,12 +59,42 @@ const FINISHED: &str = "
     INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
         SELECT tenant_id, task_id, publication_id, at, 'running', 'success', 1, 1, 'published' FROM seed;
     INSERT INTO events (tenant_id, position, event_id, task_id, publication_id, round, status, body, created_at)
-        SELECT tenant_id, n, event_id, task_id, publication_id, 1, 'success', convert_to(jsonb_build_object('type',
-            'publication.success', 'event_id', event_id, 'sequence', n, 'task_id', task_id, 'status', 'success', 'round', 1,
+        SELECT tenant_id, position, event_id, task_id, publication_id, 1, 'success', convert_to(jsonb_build_object('type',
+            'publication.success', 'event_id', event_id, 'sequence', position, 'task_id', task_id, 'status', 'success', 'round', 1,
             'task_status', 'success')::text, 'UTF8'), at FROM seed;
-    UPDATE feeds SET position = 20000 WHERE tenant_id IN (SELECT tenant_id FROM seed);
+    UPDATE feeds SET position = position + 20000 WHERE tenant_id IN (SELECT tenant_id FROM seed);
     SET session_replication_role = origin;
     DROP TABLE seed";
+
+#[tokio::test]
+async fn a_plan_made_on_young_tables_serves_on_full_ones() {
+    in_world(async |world: &World| {
+        let tenant_id = world.tenant.tenant_id;
+        world.store.close().await;
+        // One connection, which keeps the plans it makes.
+        let store = Store::open(&world.url, 1, world.shared_clock()).unwrap();
+        let settler = settler_on(&store);
+        let life = async |id: &str| {
+            store.accept(&[world.new_task(id, ONE)]).await.unwrap();
+            let claimed = store.claim(tenant_id, &limits("w")).await.unwrap();
+            assert_eq!(claimed.len(), 1);
+            assert!(store.journal(&entry(&claimed[0], "m")).await.unwrap());
+            assert!(settler.settle(success(&claimed[0])).await);
+        };
+        for n in 0..8 {
+            life(&format!("young-{n}")).await;
+        }
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute(FINISHED).await.unwrap();
+        told(&mut connection).await;
+        let before = world.number(TOUCHED).await;
+        life("late").await;
+        store.close().await;
+        let touched = buffers(world).await - before;
+        assert!(touched < 4 * FEW, "one life: {touched} buffers");
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lane() {
@@ -96,11 +129,10 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
             assert_eq!(claimed.len(), usize::from(!analyzed));
             assert!(buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
             let (_, buffers) = touched(world, async |store: &Store| {
-                assert!(store.take_over(tenant_id, &limits("w")).await.unwrap().is_empty());
                 store.tenants_due(Queue::Callbacks, Uuid::nil(), 64).await.unwrap()
             })
             .await;
-            assert!(buffers < FEW, "take over: {buffers} buffers, analyzed: {analyzed}");
+            assert!(buffers < FEW, "who has callbacks due: {buffers} buffers, analyzed: {analyzed}");
         }
     })
     .await;
