@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::clock::SharedClock;
 use crate::retry::jittered;
-use crate::store::{CLAIM_MOST, Due, Queue, Store, StoreError};
+use crate::store::{CLAIM_MOST, Queue, Store, StoreError};
 
 /// How long a walk sleeps when nothing is due: what another node accepted starts within it.
 const POLL: Duration = Duration::from_millis(800);
@@ -49,7 +49,7 @@ pub trait TakesTurns: Send + Sync {
     /// Takes what a tenant has, with a slot for each of it out of those handed over, and returns how much that was.
     fn take_turn(
         self: &Arc<Self>,
-        due: Due,
+        tenant_id: Uuid,
         slots: OwnedSemaphorePermit,
     ) -> impl Future<Output = Result<usize, StoreError>> + Send;
 }
@@ -88,15 +88,15 @@ impl Turns {
                 }
             };
             let end_of_lap = due.len() < usize::try_from(TENANTS_AT_ONCE).unwrap_or(usize::MAX);
-            after = due.last().filter(|_| !end_of_lap).map_or(Uuid::nil(), |turn| turn.tenant_id);
-            for turn in due {
-                if resting.contains_key(&turn.tenant_id) {
+            after = due.last().filter(|_| !end_of_lap).copied().unwrap_or(Uuid::nil());
+            for tenant_id in due {
+                if resting.contains_key(&tenant_id) {
                     continue;
                 }
                 let Some(slots) = self.free_slots().await else { return };
-                match taker.take_turn(turn, slots).await {
+                match taker.take_turn(tenant_id, slots).await {
                     Ok(0) => {
-                        resting.insert(turn.tenant_id, self.clock.instant() + REST);
+                        resting.insert(tenant_id, self.clock.instant() + REST);
                     }
                     Ok(count) => taken_this_lap += count,
                     Err(error) => tracing::warn!(queue = ?self.queue, %error, "cannot claim"),

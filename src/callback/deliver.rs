@@ -13,7 +13,7 @@ use crate::clock::SharedClock;
 use crate::gather::{Bounds, Gatherer};
 use crate::outbound::{Answer, CallError, Client, Limits, retry_after};
 use crate::retry::{Schedule, jittered};
-use crate::store::{ClaimLimits, ClaimedCallback, Due, RecordedTry, Store, StoreError, Then};
+use crate::store::{ClaimLimits, ClaimedCallback, RecordedTry, Store, StoreError, Then};
 use crate::turns::{TakesTurns, Wake};
 use crate::vault::Vault;
 
@@ -106,16 +106,12 @@ pub struct Dispatcher {
 impl TakesTurns for Dispatcher {
     async fn take_turn(
         self: &Arc<Self>,
-        turn: Due,
+        tenant_id: Uuid,
         mut slots: OwnedSemaphorePermit,
     ) -> Result<usize, StoreError> {
         // Read before anything is claimed: an unsigned callback cannot be sent.
-        let secrets: Arc<[_]> = self.store.signing_secrets(turn.tenant_id, &self.vault).await?.into();
-        let claimed = if turn.left_behind {
-            self.store.take_over_callbacks(turn.tenant_id, &self.limits).await?
-        } else {
-            self.store.claim_callbacks(turn.tenant_id, &self.limits).await?
-        };
+        let secrets: Arc<[_]> = self.store.signing_secrets(tenant_id, &self.vault).await?.into();
+        let claimed = self.store.claim_callbacks(tenant_id, &self.limits).await?;
         let taken = claimed.len();
         for one in claimed {
             let Some(slot) = slots.split(1) else { break };

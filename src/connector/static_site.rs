@@ -118,7 +118,7 @@ struct Shared {
     root: PathBuf,
     url: String,
     clock: SharedClock,
-    renders: Semaphore,
+    renders: Arc<Semaphore>,
     sites: Mutex<HashMap<(String, String), Arc<Site>>>,
 }
 
@@ -152,7 +152,7 @@ impl StaticSite {
             root: root.into(),
             url: url.trim_end_matches('/').to_owned(),
             clock,
-            renders: Semaphore::new(RENDERS_AT_ONCE),
+            renders: Arc::new(Semaphore::new(RENDERS_AT_ONCE)),
             sites: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -241,10 +241,14 @@ impl Shared {
     async fn place(&self, site: &Arc<Site>, job: &Job) -> Result<(), Verdict> {
         let marker = job.marker.clone();
         // Never closed; if it were, rendering without it would still be right.
-        let permit = self.renders.acquire().await;
+        let permit = self.renders.clone().acquire_owned().await;
         let page = spawn_blocking({
             let (site, job) = (site.clone(), job.clone());
-            move || site.render(&job)
+            move || {
+                // Held until it is rendered: what a caller no longer waits for takes its time all the same.
+                let _permit = permit;
+                site.render(&job)
+            }
         });
         let page = match page.await {
             Ok(Ok(page)) => page,
@@ -253,7 +257,6 @@ impl Shared {
             // Nothing was written yet, and the same text would end the same.
             Err(panic) => return Err(rejected("unrenderable", &panic)),
         };
-        drop(permit);
         let (site, id) = (site.clone(), self.clock.new_id());
         let placed = spawn_blocking(move || {
             let placed = site.folder.place(&marker, &page, id);

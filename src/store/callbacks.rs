@@ -97,7 +97,9 @@ pub struct TryRow {
 }
 
 impl Store {
-    /// Claims due callbacks of one tenant: for each receiver that has a free lane, as many as fit.
+    /// Claims due callbacks of one tenant, for each receiver that has a free lane as many as fit, and takes over those
+    /// whose holder's lease ran out, each with its slot of the lane. Whether these arrived is unknown, so they are sent
+    /// again: the receiver drops the second by its id.
     pub async fn claim_callbacks(
         &self,
         tenant_id: Uuid,
@@ -129,6 +131,10 @@ impl Store {
                         AND c.lease_until IS NULL AND c.due_at <= now() + $4::interval
                     ORDER BY c.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
                 LIMIT 16
+            ), left_behind AS MATERIALIZED (
+                SELECT event_id FROM callbacks
+                WHERE tenant_id = $1 AND lease_until IS NOT NULL AND lease_until <= now() + $4::interval
+                ORDER BY tenant_id, lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
             ), took AS (
                 UPDATE receivers r SET in_flight = k.in_flight + k.n, free_at = now() + $4::interval
                 FROM (SELECT receiver, in_flight, count(*)::int AS n FROM pick GROUP BY 1, 2) k
@@ -136,38 +142,8 @@ impl Store {
             ), mine AS (
                 UPDATE callbacks c SET fence = c.fence + 1, lease_owner = $2,
                     lease_until = now() + $4::interval + $3::interval
-                WHERE c.tenant_id = $1 AND c.event_id = ANY (ARRAY(SELECT event_id FROM pick))
-                    AND c.status = 'pending' AND c.lease_until IS NULL
-                RETURNING c.*
-            )
-            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, e.body
-            FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id",
-            tenant_id,
-            limits.owner,
-            interval(limits.lease) as _,
-            self.clock.skew() as _,
-        );
-        Ok(claimed.fetch_all(&self.pool).await?)
-    }
-
-    /// Takes over the callbacks of one tenant whose holder's lease ran out, each with its slot of the lane. Whether
-    /// they arrived is unknown, so they are sent again: the receiver drops the second by its id.
-    pub async fn take_over_callbacks(
-        &self,
-        tenant_id: Uuid,
-        limits: &ClaimLimits,
-    ) -> Result<Vec<ClaimedCallback>, StoreError> {
-        let claimed = sqlx::query_as!(
-            ClaimedCallback,
-            "WITH pick AS MATERIALIZED (
-                SELECT event_id FROM callbacks
-                WHERE tenant_id = $1 AND lease_until IS NOT NULL AND lease_until <= now() + $4::interval
-                ORDER BY lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
-            ), mine AS (
-                UPDATE callbacks c SET fence = c.fence + 1, lease_owner = $2,
-                    lease_until = now() + $4::interval + $3::interval
-                WHERE c.tenant_id = $1 AND c.event_id = ANY (ARRAY(SELECT event_id FROM pick))
-                    AND c.lease_until IS NOT NULL
+                WHERE c.tenant_id = $1 AND c.event_id = ANY (ARRAY(
+                    SELECT event_id FROM pick UNION ALL SELECT event_id FROM left_behind))
                 RETURNING c.*
             )
             SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, e.body

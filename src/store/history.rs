@@ -66,7 +66,7 @@ impl Store {
         let transitions = sqlx::query!(
             "SELECT x.at, p.platform, p.account_id, x.round, x.from_status, x.to_status, x.reason
             FROM transitions x JOIN publications p USING (tenant_id, publication_id)
-            WHERE x.tenant_id = $1 AND x.task_id = $2 ORDER BY x.at DESC LIMIT $3",
+            WHERE x.tenant_id = $1 AND x.task_id = $2 ORDER BY x.at DESC, x.fence DESC LIMIT $3",
             tenant_id,
             task_id,
             ENTRIES_MAX,
@@ -76,7 +76,7 @@ impl Store {
         let attempts = sqlx::query!(
             "SELECT a.started_at, p.platform, p.account_id, a.round, a.kind, a.ended_at, a.outcome, a.detail
             FROM publications p JOIN attempts a USING (tenant_id, publication_id)
-            WHERE p.tenant_id = $1 AND p.task_id = $2 ORDER BY a.started_at DESC LIMIT $3",
+            WHERE p.tenant_id = $1 AND p.task_id = $2 ORDER BY a.started_at DESC, a.fence DESC, a.step DESC LIMIT $3",
             tenant_id,
             task_id,
             ENTRIES_MAX,
@@ -88,7 +88,7 @@ impl Store {
             FROM events e
             JOIN callback_tries c USING (tenant_id, event_id)
             JOIN publications p ON p.tenant_id = e.tenant_id AND p.publication_id = e.publication_id
-            WHERE e.tenant_id = $1 AND e.task_id = $2 ORDER BY c.at DESC LIMIT $3",
+            WHERE e.tenant_id = $1 AND e.task_id = $2 ORDER BY c.at DESC, c.fence DESC LIMIT $3",
             tenant_id,
             task_id,
             ENTRIES_MAX,
@@ -96,7 +96,8 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         let mut rows = Vec::with_capacity(transitions.len() + attempts.len() + tries.len());
-        rows.extend(transitions.into_iter().map(|row| HistoryRow {
+        // Read from the newest on; what has one time stays in its order.
+        rows.extend(transitions.into_iter().rev().map(|row| HistoryRow {
             at: row.at,
             platform: row.platform,
             account_id: row.account_id,
@@ -107,7 +108,7 @@ impl Store {
                 reason: row.reason,
             },
         }));
-        rows.extend(attempts.into_iter().map(|row| HistoryRow {
+        rows.extend(attempts.into_iter().rev().map(|row| HistoryRow {
             at: row.started_at,
             platform: row.platform,
             account_id: row.account_id,
@@ -119,7 +120,7 @@ impl Store {
                 detail: row.detail,
             },
         }));
-        rows.extend(tries.into_iter().map(|row| HistoryRow {
+        rows.extend(tries.into_iter().rev().map(|row| HistoryRow {
             at: row.at,
             platform: row.platform,
             account_id: row.account_id,

@@ -68,19 +68,20 @@ impl Store {
         Ok(held.is_some())
     }
 
-    /// When the earliest try began whose outcome is still unknown, if there is one.
-    pub async fn open_try_since(
+    /// How many tries have an outcome that is still unknown, and when the earliest of them began.
+    pub async fn open_tries(
         &self,
         tenant_id: Uuid,
         publication_id: Uuid,
-    ) -> Result<Option<DateTime<Utc>>, StoreError> {
-        Ok(sqlx::query_scalar!(
-            "SELECT min(started_at) FROM attempts
-            WHERE tenant_id = $1 AND publication_id = $2 AND kind = 'publish' AND ended_at IS NULL",
+    ) -> Result<(i64, Option<DateTime<Utc>>), StoreError> {
+        let open = sqlx::query!(
+            r#"SELECT count(*) AS "tries!", min(started_at) AS since FROM attempts
+            WHERE tenant_id = $1 AND publication_id = $2 AND kind = 'publish' AND ended_at IS NULL"#,
             tenant_id,
             publication_id,
         )
         .fetch_one(&self.pool)
-        .await?)
+        .await?;
+        Ok((open.tries, open.since))
     }
 }

@@ -10,9 +10,12 @@ use super::{Store, StoreError};
 use crate::article::Content;
 use crate::retry::interval;
 
-/// The most that one claim takes. It stands in the statements as a literal: with a parameter the planner guesses, and
-/// scans the table.
-pub const CLAIM_MOST: usize = 16;
+/// The most that one claim takes of what is due, and again of what was left behind. It stands in the statements as a
+/// literal: with a parameter the planner guesses, and scans the table.
+pub const CLAIM_DUE: usize = 16;
+
+/// The most that one claim takes.
+pub const CLAIM_MOST: usize = 2 * CLAIM_DUE;
 
 /// How a claim is made.
 #[derive(Debug, Clone)]
@@ -46,6 +49,8 @@ pub struct Claimed {
     pub round: i32,
     /// What every later write must name.
     pub fence: i32,
+    /// Whether another holder had it, whose lease ran out.
+    pub taken_over: bool,
     /// Transient failures of this round so far.
     pub tries: i32,
     /// Its mark, if an earlier claim stored it.
@@ -56,41 +61,14 @@ pub struct Claimed {
     pub content: Content,
 }
 
-/// A claimed row, with all that its run needs.
-macro_rules! claimed {
-    ($row:ident) => {
-        Claimed {
-            tenant_id: $row.tenant_id,
-            tenant: $row.tenant,
-            publication_id: $row.publication_id,
-            task_id: $row.task_id,
-            external_id: $row.external_id,
-            platform: $row.platform,
-            account_id: $row.account_id,
-            settings: $row.settings,
-            round: $row.round,
-            fence: $row.fence,
-            tries: $row.tries,
-            marker: $row.marker,
-            submitted_at: $row.submitted_at,
-            content: Content {
-                title: $row.title,
-                content_html: $row.content_html,
-                summary: $row.summary,
-                cover_url: $row.cover_url,
-                canonical_url: $row.canonical_url,
-                author: $row.author,
-                tags: $row.tags.0,
-            },
-        }
-    };
-}
-
 impl Store {
-    /// Claims what is due of one tenant: for each account that has a free lane, as much as fits.
+    /// Claims what is due of one tenant, for each account that has a free lane as much as fits, and takes over what
+    /// its holder left when the lease ran out; the slot of the lane goes with it.
     ///
     /// The accounts with due work are found by skipping through the index, so that a parked account with a million due
     /// rows costs nothing; the lanes are locked, since counting running rows instead lets two claims exceed a limit.
+    /// What the holder of a publication taken over did is unknown, so whoever gets it looks before anything else. Its
+    /// journal is read in a later statement: a row that the old holder was just writing is visible only there.
     pub async fn claim(&self, tenant_id: Uuid, limits: &ClaimLimits) -> Result<Vec<Claimed>, StoreError> {
         let rows = sqlx::query!(
             r#"WITH RECURSIVE due AS (
@@ -119,22 +97,30 @@ impl Store {
                         AND p.status = 'submitted' AND p.due_at <= now() + $4::interval
                     ORDER BY p.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
                 LIMIT 16
+            ), left_behind AS MATERIALIZED (
+                SELECT publication_id FROM publications
+                WHERE tenant_id = $1 AND status = 'running' AND lease_until <= now() + $4::interval
+                ORDER BY tenant_id, lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
             ), took AS (
                 UPDATE lanes l SET in_flight = k.in_flight + k.n, free_at = now() + $4::interval + l.min_interval
                 FROM (SELECT platform, account_id, in_flight, count(*)::int AS n FROM pick GROUP BY 1, 2, 3) k
                 WHERE l.tenant_id = $1 AND l.platform = k.platform AND l.account_id = k.account_id
             ), mine AS (
                 UPDATE publications p SET status = 'running', fence = p.fence + 1, lease_owner = $2,
-                    lease_until = now() + $4::interval + $3::interval, updated_at = now() + $4::interval
-                WHERE p.tenant_id = $1 AND p.publication_id = ANY (ARRAY(SELECT publication_id FROM pick))
-                    AND p.status = 'submitted'
+                    lease_until = now() + $4::interval + $3::interval, confirming = (p.status = 'running'),
+                    updated_at = now() + $4::interval
+                WHERE p.tenant_id = $1 AND p.publication_id = ANY (ARRAY(
+                    SELECT publication_id FROM pick UNION ALL SELECT publication_id FROM left_behind))
                 RETURNING p.*
             ), noted AS (
                 INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
-                SELECT tenant_id, task_id, publication_id, updated_at, 'submitted', 'running', round, fence, 'claimed' FROM mine
+                SELECT tenant_id, task_id, publication_id, updated_at,
+                    CASE WHEN confirming THEN 'running' ELSE 'submitted' END, 'running', round, fence,
+                    CASE WHEN confirming THEN 'lease_ran_out' ELSE 'claimed' END
+                FROM mine
             )
             SELECT m.tenant_id, n.name AS tenant, m.publication_id, m.task_id, t.external_id, m.platform, m.account_id,
-                a.settings, m.round, m.fence, m.tries, m.marker, t.submitted_at AS "submitted_at!",
+                a.settings, m.round, m.fence, m.confirming, m.tries, m.marker, t.submitted_at AS "submitted_at!",
                 x.title, x.content_html, x.summary, x.cover_url, x.canonical_url, x.author,
                 x.tags AS "tags: Json<Vec<String>>"
             FROM mine m
@@ -149,45 +135,31 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows.into_iter().map(|row| claimed!(row)).collect())
-    }
-
-    /// Takes over what a holder of one tenant left when its lease ran out. The slot of the lane goes with it.
-    ///
-    /// What its holder did is unknown, so whoever takes it looks before anything else. The journal is read in a later
-    /// statement: a row that the old holder was just writing is visible only there.
-    pub async fn take_over(&self, tenant_id: Uuid, limits: &ClaimLimits) -> Result<Vec<Claimed>, StoreError> {
-        let rows = sqlx::query!(
-            r#"WITH pick AS MATERIALIZED (
-                SELECT publication_id FROM publications
-                WHERE tenant_id = $1 AND status = 'running' AND lease_until <= now() + $4::interval
-                ORDER BY lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
-            ), mine AS (
-                UPDATE publications p SET fence = p.fence + 1, lease_owner = $2, confirming = true,
-                    lease_until = now() + $4::interval + $3::interval, updated_at = now() + $4::interval
-                WHERE p.tenant_id = $1 AND p.publication_id = ANY (ARRAY(SELECT publication_id FROM pick))
-                    AND p.status = 'running'
-                RETURNING p.*
-            ), noted AS (
-                INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
-                SELECT tenant_id, task_id, publication_id, updated_at, 'running', 'running', round, fence, 'lease_ran_out' FROM mine
-            )
-            SELECT m.tenant_id, n.name AS tenant, m.publication_id, m.task_id, t.external_id, m.platform, m.account_id,
-                a.settings, m.round, m.fence, m.tries, m.marker, t.submitted_at AS "submitted_at!",
-                x.title, x.content_html, x.summary, x.cover_url, x.canonical_url, x.author,
-                x.tags AS "tags: Json<Vec<String>>"
-            FROM mine m
-            JOIN tenants n ON n.tenant_id = m.tenant_id
-            JOIN tasks t ON t.tenant_id = m.tenant_id AND t.task_id = m.task_id
-            JOIN articles x ON x.tenant_id = m.tenant_id AND x.task_id = m.task_id
-            JOIN accounts a ON a.tenant_id = m.tenant_id AND a.platform = m.platform AND a.account_id = m.account_id"#,
-            tenant_id,
-            limits.owner,
-            interval(limits.lease) as _,
-            self.clock.skew() as _,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows.into_iter().map(|row| claimed!(row)).collect())
+        let claimed = rows.into_iter().map(|row| Claimed {
+            tenant_id: row.tenant_id,
+            tenant: row.tenant,
+            publication_id: row.publication_id,
+            task_id: row.task_id,
+            external_id: row.external_id,
+            platform: row.platform,
+            account_id: row.account_id,
+            settings: row.settings,
+            round: row.round,
+            fence: row.fence,
+            taken_over: row.confirming,
+            tries: row.tries,
+            marker: row.marker,
+            submitted_at: row.submitted_at,
+            content: Content {
+                title: row.title,
+                content_html: row.content_html,
+                summary: row.summary,
+                cover_url: row.cover_url,
+                canonical_url: row.canonical_url,
+                author: row.author,
+                tags: row.tags.0,
+            },
+        });
+        Ok(claimed.collect())
     }
 }

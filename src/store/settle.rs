@@ -153,13 +153,12 @@ impl Store {
                 RETURNING p.publication_id, p.task_id, p.platform, p.account_id, p.status, p.round, p.fence, p.url,
                     p.remote_id, p.error_code, p.error_message, p.error_retryable, l.reason, l.outcome, l.detail
             ), closed AS (
-                -- A final outcome answers for all open tries; another try answers only for its own.
+                -- The platform was looked at after each earlier try, so what is known now answers for them all.
                 UPDATE attempts a SET ended_at = now() + $14::interval,
                     outcome = CASE WHEN a.fence = m.fence THEN m.outcome ELSE 'answer_lost' END,
                     detail = CASE WHEN a.fence = m.fence THEN m.detail END
                 FROM moved m
                 WHERE a.tenant_id = $1 AND a.publication_id = m.publication_id AND a.ended_at IS NULL
-                    AND (a.fence = m.fence OR m.status <> 'submitted')
             ), noted AS (
                 INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
                 SELECT $1, task_id, publication_id, now() + $14::interval, 'running', status, round, fence, reason FROM moved

@@ -9,12 +9,18 @@ use crate::connector::{Failure, Remote, Sighting, Verdict};
 /// How long an outcome may stay unknown before it is reported as such: a day, in which any operator has looked.
 pub const CONFIRM_LIMIT: TimeDelta = TimeDelta::hours(24);
 
+/// How many tries may follow each other at once whose outcomes are unknown: one crash is made good without delay, but what
+/// does not end in time again and again waits by the schedule, or it would only be in its own way.
+pub const OPEN_TRIES_MAX: i64 = 2;
+
 /// What is known before the next step.
 #[derive(Debug, Clone, Copy)]
 pub struct Known {
     /// The time.
     pub now: DateTime<Utc>,
-    /// When the earliest try began whose outcome is unknown, if there is one.
+    /// How many tries have an outcome that is unknown.
+    pub open_tries: i64,
+    /// When the earliest of them began.
     pub open_try_since: Option<DateTime<Utc>>,
     /// The wait before another try, if the schedule has one left.
     pub next_wait: Option<Duration>,
@@ -64,7 +70,11 @@ pub enum Outcome {
 pub fn after_find(sighting: Sighting, known: Known) -> Step {
     match sighting {
         Sighting::Published(remote) => Step::Settle(Outcome::Success { remote, found: true }),
-        Sighting::Absent => Step::Publish,
+        Sighting::Absent if known.open_tries < OPEN_TRIES_MAX => Step::Publish,
+        Sighting::Absent => {
+            let message = "the platform gave no answer in time, and has not published it".to_owned();
+            Step::Settle(transient(Failure { code: "platform_unavailable", message }, known))
+        }
         Sighting::CannotTell(why) => match known.open_try_since {
             // Nothing was sent since the last proof of absence, so nothing can have been published.
             None => Step::Settle(transient(Failure { code: "platform_unavailable", message: why }, known)),
@@ -110,6 +120,7 @@ mod tests {
         let now = TestClock::seeded(1).now();
         Known {
             now,
+            open_tries: i64::from(open_for.is_some()),
             open_try_since: open_for.map(|age| now - age),
             next_wait: next_wait.map(Duration::from_secs),
         }
@@ -138,6 +149,15 @@ mod tests {
             let step = after_find(Sighting::CannotTell("w".into()), known(open, Some(5)));
             assert_ne!(step, Step::Publish);
         }
+    }
+
+    #[test]
+    fn what_never_ends_in_time_waits_by_the_schedule() {
+        let again = |open_tries| Known { open_tries, ..known(Some(TimeDelta::minutes(1)), Some(30)) };
+        assert_eq!(after_find(Sighting::Absent, again(1)), Step::Publish);
+        let step = after_find(Sighting::Absent, again(2));
+        let Step::Settle(Outcome::Again { failure, wait }) = step else { panic!("{step:?}") };
+        assert_eq!((failure.code, wait), ("platform_unavailable", Duration::from_secs(30)));
     }
 
     #[test]

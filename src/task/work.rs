@@ -17,7 +17,7 @@ use super::settle::Settler;
 use crate::clock::SharedClock;
 use crate::connector::{Connector, Failure, Job, Sighting, Verdict};
 use crate::retry::{Schedule, interval};
-use crate::store::{ClaimLimits, Claimed, Due, JournalEntry, Settlement, Store, StoreError};
+use crate::store::{ClaimLimits, Claimed, JournalEntry, Settlement, Store, StoreError};
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
 use crate::turns::TakesTurns;
@@ -54,16 +54,12 @@ pub struct Worker {
 impl TakesTurns for Worker {
     async fn take_turn(
         self: &Arc<Self>,
-        turn: Due,
+        tenant_id: Uuid,
         mut slots: OwnedSemaphorePermit,
     ) -> Result<usize, StoreError> {
         // Read before anything is claimed: a claim whose run cannot begin would only wait for its lease to run out.
-        let marker_key = self.marker_key(turn.tenant_id).await?;
-        let (claimed, taken_over) = if turn.left_behind {
-            (self.store.take_over(turn.tenant_id, &self.limits).await?, true)
-        } else {
-            (self.store.claim(turn.tenant_id, &self.limits).await?, false)
-        };
+        let marker_key = self.marker_key(tenant_id).await?;
+        let claimed = self.store.claim(tenant_id, &self.limits).await?;
         let taken = claimed.len();
         for one in claimed {
             let Some(slot) = slots.split(1) else { break };
@@ -72,7 +68,7 @@ impl TakesTurns for Worker {
                 let _slot = slot;
                 let publication_id = one.publication_id;
                 let external_id = one.external_id.clone();
-                if let Err(error) = worker.run(one, taken_over, &marker_key).await {
+                if let Err(error) = worker.run(one, &marker_key).await {
                     tracing::warn!(%publication_id, external_id, %error, "left to its lease");
                 }
             });
@@ -93,19 +89,20 @@ impl Worker {
     }
 
     /// Runs one publication: look, note the intent, publish, settle.
-    async fn run(&self, one: Claimed, taken_over: bool, marker_key: &MarkerKey) -> Result<(), StoreError> {
+    async fn run(&self, one: Claimed, marker_key: &MarkerKey) -> Result<(), StoreError> {
         let marker = match &one.marker {
             Some(marker) => marker.clone(),
             None => marker_key.marker(&one.external_id, &one.platform, &one.account_id),
         };
         // A first claim has no journal; asked only where there may be one.
-        let open_try_since = if one.marker.is_some() {
-            self.store.open_try_since(one.tenant_id, one.publication_id).await?
+        let (open_tries, open_try_since) = if one.marker.is_some() {
+            self.store.open_tries(one.tenant_id, one.publication_id).await?
         } else {
-            None
+            (0, None)
         };
         let known = || Known {
             now: self.clock.now(),
+            open_tries,
             open_try_since,
             next_wait: usize::try_from(one.tries).ok().and_then(|tries| self.retries.wait(tries)),
         };
@@ -139,7 +136,7 @@ impl Worker {
         };
         let (step, connector) = (after_find(sighting, known()), connector);
         let (Step::Publish, Some(connector)) = (&step, connector) else {
-            entry.confirming = taken_over || matches!(step, Step::LookAgain(_));
+            entry.confirming = one.taken_over || matches!(step, Step::LookAgain(_));
             if self.store.journal(&entry).await? {
                 self.conclude(&one, step, None).await;
             }

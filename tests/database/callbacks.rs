@@ -250,10 +250,10 @@ async fn what_a_dispatcher_left_behind_is_sent_again() {
         let again = world.store.claim_callbacks(old.tenant_id, &limits("other")).await.unwrap();
         assert!(again.is_empty());
         world.advance(25);
-        let early = world.store.take_over_callbacks(old.tenant_id, &limits("other")).await.unwrap();
+        let early = world.store.claim_callbacks(old.tenant_id, &limits("other")).await.unwrap();
         assert!(early.is_empty());
         world.advance(6);
-        let new = world.store.take_over_callbacks(old.tenant_id, &limits("new")).await.unwrap().remove(0);
+        let new = world.store.claim_callbacks(old.tenant_id, &limits("new")).await.unwrap().remove(0);
         assert_eq!((new.event_id, new.fence), (old.event_id, old.fence + 1));
         // The old holder wakes up, and changes nothing.
         world.store.record_tries(old.tenant_id, &[try_of(&old, Then::Delivered)]).await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use chrono::TimeDelta;
 use publish_ingest::clock::Clock;
-use publish_ingest::store::{CLAIM_MOST, Claimed, Due, Queue, Settlement, Store, StoreError};
+use publish_ingest::store::{CLAIM_DUE, Claimed, Queue, Settlement, Store, StoreError};
 use publish_ingest::task::state::Status;
 use publish_ingest::turns::{TakesTurns, Turns, Wake};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -124,11 +124,12 @@ async fn a_full_lane_holds_up_no_other_account() {
 async fn starts_of_a_paced_account_keep_their_distance() {
     in_world(async |world: &World| {
         let tenant_id = world.tenant.tenant_id;
-        world.account(tenant_id, "blog1", 10, TimeDelta::seconds(60)).await;
+        // Within a lease, so that what was claimed stays with its holder.
+        world.account(tenant_id, "blog1", 10, TimeDelta::seconds(20)).await;
         accept_many(world, tenant_id, ONE, 3).await;
         assert_eq!(world.claim("w").await.len(), 1);
         assert_eq!(world.claim("w").await.len(), 0);
-        world.advance(55);
+        world.advance(15);
         assert_eq!(world.claim("w").await.len(), 0);
         world.advance(6);
         assert_eq!(world.claim("w").await.len(), 1);
@@ -150,9 +151,9 @@ async fn nothing_is_claimed_before_it_is_due_and_the_longest_due_goes_first() {
         let due = async || world.store.tenants_due(Queue::Publications, Uuid::nil(), 9).await.unwrap();
         world.advance(3590);
         assert!(world.claim("w").await.is_empty());
-        assert_eq!(due().await, []);
+        assert!(due().await.is_empty());
         world.advance(3700);
-        assert_eq!(due().await, [Due { tenant_id, left_behind: false }]);
+        assert_eq!(due().await, [tenant_id]);
         assert_eq!(world.claim("w").await[0].external_id, "soon");
     })
     .await;
@@ -167,10 +168,14 @@ struct Noting {
 }
 
 impl TakesTurns for Noting {
-    async fn take_turn(self: &Arc<Self>, due: Due, _: OwnedSemaphorePermit) -> Result<usize, StoreError> {
-        let claimed = self.store.claim(due.tenant_id, &limits("w")).await?.len();
+    async fn take_turn(
+        self: &Arc<Self>,
+        tenant_id: Uuid,
+        _: OwnedSemaphorePermit,
+    ) -> Result<usize, StoreError> {
+        let claimed = self.store.claim(tenant_id, &limits("w")).await?.len();
         let mut turns = self.turns.lock().unwrap();
-        turns.push((due.tenant_id, claimed));
+        turns.push((tenant_id, claimed));
         if turns.len() == self.enough {
             self.stop.cancel();
         }
@@ -186,7 +191,7 @@ async fn a_tenant_with_thousands_of_articles_keeps_nobody_waiting() {
         accept_many(world, busy, ONE, 5_000).await;
         let small = world.another_tenant("small").await.tenant_id;
         world.account(small, "blog1", 100, TimeDelta::zero()).await;
-        accept_many(world, small, ONE, CLAIM_MOST + 2).await;
+        accept_many(world, small, ONE, CLAIM_DUE + 2).await;
         let stop = CancellationToken::new();
         let noting =
             Noting { store: world.store.clone(), turns: Mutex::default(), enough: 6, stop: stop.clone() };

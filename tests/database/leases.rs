@@ -27,7 +27,7 @@ async fn begun(world: &World, external_id: &str) -> (Claimed, Job) {
     (one, job)
 }
 
-fn entry<'a>(one: &Claimed, marker: &'a str) -> JournalEntry<'a> {
+pub(crate) fn entry<'a>(one: &Claimed, marker: &'a str) -> JournalEntry<'a> {
     JournalEntry {
         tenant_id: one.tenant_id,
         publication_id: one.publication_id,
@@ -137,12 +137,15 @@ async fn a_page_that_is_already_there_is_adopted_at_the_first_claim() {
 async fn a_holder_whose_lease_ran_out_can_change_nothing() {
     in_world(async |world: &World| {
         let (old, job) = begun(world, "a").await;
-        let take_over = async |owner| world.store.take_over(old.tenant_id, &limits(owner)).await.unwrap();
+        let take_over = async |owner| world.store.claim(old.tenant_id, &limits(owner)).await.unwrap();
         world.advance(25);
         assert!(take_over("early").await.is_empty());
         world.advance(6);
         let new = take_over("new").await.remove(0);
-        assert_eq!((new.publication_id, new.fence), (old.publication_id, old.fence + 1));
+        assert_eq!(
+            (new.publication_id, new.fence, new.taken_over),
+            (old.publication_id, old.fence + 1, true)
+        );
         assert_eq!(new.marker.as_deref(), Some(job.marker.as_str()));
         assert!(take_over("third").await.is_empty());
         let row = "SELECT concat_ws(' ', status, fence, lease_owner, lease_until, confirming, attempts, url)
@@ -172,11 +175,11 @@ async fn writing_the_journal_renews_the_lease() {
         let tenant_id = one.tenant_id;
         let due = async || world.store.tenants_due(Queue::Publications, Uuid::nil(), 9).await.unwrap();
         world.advance(20);
-        assert!(world.store.take_over(tenant_id, &limits("other")).await.unwrap().is_empty());
-        assert_eq!(due().await, []);
+        assert!(world.store.claim(tenant_id, &limits("other")).await.unwrap().is_empty());
+        assert!(due().await.is_empty());
         world.advance(11);
-        assert!(due().await[0].left_behind);
-        assert_eq!(world.store.take_over(tenant_id, &limits("other")).await.unwrap().len(), 1);
+        assert_eq!(due().await, [tenant_id]);
+        assert_eq!(world.store.claim(tenant_id, &limits("other")).await.unwrap().len(), 1);
     })
     .await;
 }
