@@ -15,6 +15,7 @@ mod crashes;
 mod database;
 mod endings;
 mod folder;
+mod https;
 mod names;
 mod newcomer;
 mod program;

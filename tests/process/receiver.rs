@@ -2,12 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
+use std::net::SocketAddr;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Version};
 use axum::routing::post;
+use axum::serve::Listener;
 use serde_json::Value;
 use standardwebhooks::Webhook;
 use tokio::net::TcpListener;
@@ -20,6 +22,8 @@ use crate::program::LIMIT;
 #[derive(Clone)]
 pub(crate) struct Received {
     pub(crate) id: String,
+    /// Of HTTP.
+    pub(crate) version: String,
     headers: HeaderMap,
     pub(crate) body: Bytes,
 }
@@ -46,8 +50,14 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) async fn start(manner: Manner) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/callbacks", listener.local_addr().unwrap());
+        Self::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), "http", manner)
+    }
+
+    pub(crate) fn start_on<L>(listener: L, scheme: &str, manner: Manner) -> Self
+    where
+        L: Listener<Addr = SocketAddr>,
+    {
+        let url = format!("{scheme}://{}/callbacks", listener.local_addr().unwrap());
         let arrived = watch::Sender::new(Vec::new());
         let routes = Router::new().route("/callbacks", post(receive)).with_state((arrived.clone(), manner));
         let server = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
@@ -102,13 +112,14 @@ impl Drop for Receiver {
 
 async fn receive(
     State((arrived, manner)): State<(watch::Sender<Vec<Received>>, Manner)>,
+    version: Version,
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
     let id = headers["webhook-id"].to_str().unwrap().to_owned();
     let mut count = 0;
     arrived.send_modify(|all| {
-        all.push(Received { id: id.clone(), headers, body });
+        all.push(Received { id: id.clone(), version: format!("{version:?}"), headers, body });
         count = all.iter().filter(|one| one.id == id).count();
     });
     match manner(count) {
