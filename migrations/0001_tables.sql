@@ -1,6 +1,6 @@
 -- Everything belongs to a tenant: tenant_id is the first column of every key, and every query names it.
--- There are no foreign keys to tenants or accounts: on the hot inserts they cost a third of the throughput; accounts
--- are hidden, never deleted.
+-- There are no foreign keys to tenants or accounts: on the hot inserts they cost a third of the throughput, and neither
+-- is ever deleted.
 
 CREATE TABLE tenants (
     tenant_id         uuid        PRIMARY KEY,

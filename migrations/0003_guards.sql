@@ -1,4 +1,4 @@
--- What no hand and no fault may do, whoever sends the statement: contract §§2 and 9.
+-- What no hand and no fault may do, whoever sends the statement.
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION USING
@@ -35,5 +35,7 @@ EXECUTE FUNCTION refuse('an event is fixed when it is written');
 
 CREATE TRIGGER refuse_loss BEFORE DELETE ON tasks FOR EACH ROW EXECUTE FUNCTION refuse('a task is kept for ever');
 CREATE TRIGGER refuse_loss BEFORE DELETE ON publications FOR EACH ROW EXECUTE FUNCTION refuse('a publication is kept for ever');
+CREATE TRIGGER refuse_loss BEFORE DELETE ON articles FOR EACH ROW EXECUTE FUNCTION refuse('an accepted article is not lost');
+CREATE TRIGGER refuse_emptying BEFORE TRUNCATE ON articles EXECUTE FUNCTION refuse('an accepted article is not lost');
 CREATE TRIGGER refuse_emptying BEFORE TRUNCATE ON tasks EXECUTE FUNCTION refuse('a task is kept for ever');
 CREATE TRIGGER refuse_emptying BEFORE TRUNCATE ON publications EXECUTE FUNCTION refuse('a publication is kept for ever');

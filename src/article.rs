@@ -60,6 +60,9 @@ pub enum BadExternalId {
     /// A control character.
     #[error("must not contain control characters")]
     Control,
+    /// Nothing but white space.
+    #[error("must not be blank")]
+    Blank,
     /// White space at an end.
     #[error("must not begin or end with white space")]
     OuterSpace,
@@ -105,6 +108,8 @@ impl FromStr for ExternalId {
             Err(BadExternalId::TooLong)
         } else if id.chars().any(char::is_control) {
             Err(BadExternalId::Control)
+        } else if id.trim().is_empty() {
+            Err(BadExternalId::Blank)
         } else if id.trim() != id {
             Err(BadExternalId::OuterSpace)
         } else if id == "." || id == ".." {
@@ -198,6 +203,7 @@ mod tests {
         assert_eq!(id(&"é".repeat(201)), Err(BadExternalId::TooLong));
         assert_eq!(id("a\nb"), Err(BadExternalId::Control));
         assert_eq!(id("a\u{85}b"), Err(BadExternalId::Control));
+        assert_eq!(id("  "), Err(BadExternalId::Blank));
         assert_eq!(id(" a"), Err(BadExternalId::OuterSpace));
         assert_eq!(id("a\u{3000}"), Err(BadExternalId::OuterSpace));
         assert_eq!(id("."), Err(BadExternalId::Dots));

@@ -38,7 +38,7 @@ enum Command {
     /// Create, list and revoke API keys
     #[command(subcommand)]
     Key(key::Key),
-    /// Print the `OpenAPI` 3.1 document
+    /// Print the OpenAPI 3.1 document
     Openapi,
 }
 
@@ -49,6 +49,8 @@ enum Failure {
     Told(String),
     #[error("{}", of_the_database(.0))]
     Store(#[from] StoreError),
+    #[error("which database? set DATABASE_URL (a running `dev` prints its own), or give --database-url")]
+    NoDatabase,
     #[error("PUBLISH_MASTER_KEY: {0}")]
     MasterKey(#[from] BadMasterKey),
     #[error(transparent)]
@@ -87,6 +89,10 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error @ Failure::NoDatabase) => {
+            failed(&error.to_string());
+            ExitCode::from(2)
+        }
         Err(error) => failed(&error.to_string()),
     }
 }
@@ -108,13 +114,16 @@ fn say(line: impl fmt::Display) {
 struct Database {
     /// The database
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
-    database_url: Secret,
+    database_url: Option<Secret>,
 }
 
 impl Database {
     /// The database, after a look whether its schema is ours.
     async fn open(&self, clock: SharedClock) -> Result<Store, Failure> {
-        let store = Store::open(self.database_url.0.expose_secret(), 1, clock)?;
+        let url = self.database_url.as_ref().map(|url| url.0.expose_secret()).filter(|url| !url.is_empty());
+        let url = url.ok_or(Failure::NoDatabase)?;
+        crate::store::reach(url).await?;
+        let store = Store::open(url, 1, clock)?;
         store.check().await?;
         Ok(store)
     }

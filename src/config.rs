@@ -24,7 +24,7 @@ pub struct Settings {
     pub database_url: Option<Secret>,
 
     /// Where to listen
-    #[arg(long, env = "PUBLISH_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
+    #[arg(long, env = "PUBLISH_LISTEN", default_value = "127.0.0.1:8080", value_parser = listen, value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
 
     /// Encrypts secrets at rest: 32 bytes in base64; without it, `dev` makes its own
@@ -44,11 +44,11 @@ pub struct Settings {
     pub site_root: Option<PathBuf>,
 
     /// Where that folder is served; `dev`: its own /site
-    #[arg(long, env = "PUBLISH_SITE_URL", value_name = "URL")]
+    #[arg(long, env = "PUBLISH_SITE_URL", value_parser = site_url, value_name = "URL")]
     pub site_url: Option<String>,
 
     /// The largest body of a request: bytes, or a number with KiB or MiB
-    #[arg(long, env = "PUBLISH_BODY_LIMIT", default_value = "2 MiB", value_name = "SIZE")]
+    #[arg(long, env = "PUBLISH_BODY_LIMIT", default_value = "2MiB", value_name = "SIZE")]
     pub body_limit: Size,
 
     /// How long a publication is held, at least 2s; a call to a platform ends within half of it
@@ -150,6 +150,15 @@ impl FromStr for Size {
     }
 }
 
+fn listen(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080")
+}
+
+fn site_url(text: &str) -> Result<String, &'static str> {
+    let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    url.map(|_| text.to_owned()).ok_or("write an http or https URL, such as https://example.org/articles")
+}
+
 fn lease(text: &str) -> Result<Duration, String> {
     let lease = duration(text).map_err(|error| error.to_string())?;
     if lease < LEASE_MIN { Err("a lease is at least 2s".to_owned()) } else { Ok(lease) }
@@ -205,7 +214,8 @@ mod tests {
             (["--callback-timeout", "0s"], "longer than 0"),
             (["--callback-schedule", ""], "at least one try"),
             (["--retry-schedule", "soon"], "30s"),
-            (["--listen", "here"], "--listen"),
+            (["--listen", "localhost:80"], "127.0.0.1:8080"),
+            (["--site-url", "not a url"], "https://example.org"),
         ] {
             let error = read(&arguments).unwrap_err();
             assert!(error.contains(hint), "{error}");

@@ -16,7 +16,7 @@ pub mod static_site;
 /// A connector's answer, when it comes.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a platform lets the service promise about "once" (contract §9).
+/// What a platform lets the service promise about "once".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarantee {
     /// The platform drops a second request with our key: sending the same request again *is* the look-up.
@@ -95,7 +95,7 @@ pub trait Connector: Send + Sync {
     /// What can be promised about "once" here.
     fn guarantee(&self) -> Guarantee;
 
-    /// Looks for the article that carries `job.marker`. Changes nothing.
+    /// Looks for the article that carries `job.marker`. Publishes nothing, and changes nothing that anyone published.
     fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting>;
 
     /// Publishes the article, marked with `job.marker`. Called only after `find` proved that it is absent.

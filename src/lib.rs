@@ -2,7 +2,7 @@
 //!
 //! Callers hand articles in with an `external_id`, again and again, after every crash, timeout and re-run. One row per
 //! (tenant, `external_id`) stands in the database for ever; workers publish it on every account of its group; signed
-//! callbacks tell the caller until it has heard.
+//! callbacks tell the caller, again and again, until it has heard or the schedule has run out.
 //!
 //! # The path of one article
 //!

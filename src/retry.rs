@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 
-/// How far a jittered wait may lie from its schedule, as a share of it (contract §8: ± 20 %).
+/// How far a jittered wait may lie from its schedule, as a share of it: ± 20 %.
 pub const JITTER: f64 = 0.2;
 
 /// The most steps a schedule may have: a longer one is a mistake in a setting.
@@ -59,7 +59,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// Reads a duration: a whole number and `ms`, `s`, `m` or `h` (contract §10).
+/// Reads a duration: a whole number and `ms`, `s`, `m` or `h`.
 pub fn duration(text: &str) -> Result<Duration, BadSchedule> {
     let bad = || BadSchedule::Duration(text.to_owned());
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;

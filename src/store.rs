@@ -1,6 +1,6 @@
 //! All SQL: one file per aggregate. Nothing above this room names `sqlx`.
 //!
-//! Every statement names the tenant. Due times, leases and pacing run on the database's clock, `now()`, to which each
+//! Every statement on an article's path names the tenant. Due times, leases and pacing run on the database's clock, `now()`, to which each
 //! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: publications,
 //! tasks, lanes, feed, each sorted by key; callbacks, then receivers.
 
@@ -37,6 +37,9 @@ pub use tenants::{AuthenticatedKey, KeyRow, Tenant};
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 
+/// How long a first connection may take, where somebody waits for its outcome at a terminal.
+const REACH_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How long a new connection or a free one is waited for: with it, an answer "unavailable" comes within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -47,13 +50,13 @@ const TRUSTED_IDLE: Duration = Duration::from_millis(500);
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// It cannot be reached, or is too busy; the same again may succeed, and the first may have got in.
-    #[error("the database cannot be reached: {0}")]
+    #[error("the database cannot be reached: {}", told(.0))]
     Unavailable(#[source] sqlx::Error),
     /// Somebody else holds what it needs; the same again may succeed, smaller pieces sooner.
-    #[error("the database is held up by others: {0}")]
+    #[error("the database is held up by others: {}", told(.0))]
     HeldUp(#[source] sqlx::Error),
     /// It refuses this statement or these values; the same again would end the same.
-    #[error("the database refused: {0}")]
+    #[error("the database refused: {}", told(.0))]
     Refused(#[source] sqlx::Error),
     /// It is named in a way that is no address of a `PostgreSQL` database; the text may hold a password.
     #[error("this is no address of a PostgreSQL database: write postgres://user:password@host:port/database")]
@@ -84,6 +87,11 @@ impl StoreError {
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::HeldUp(_))
     }
+}
+
+/// What the database said, without the place in its own source; else what the library says.
+fn told(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |database| database.message().to_owned())
 }
 
 /// Whether an error says that somebody else was in the way: lock wait, deadlock, serialisation.
@@ -189,6 +197,15 @@ impl Store {
     pub async fn close(&self) {
         self.pool.close().await;
     }
+}
+
+/// Tries one connection: unlike a pool, which only says that none was had in time, it says why.
+pub async fn reach(url: &str) -> Result<(), StoreError> {
+    let options = connect_options(url)?;
+    let connecting = PgConnection::connect_with(&options);
+    let connected = tokio::time::timeout(REACH_TIMEOUT, connecting).await;
+    connected.map_err(|_| StoreError::Unavailable(sqlx::Error::PoolTimedOut))??.close().await?;
+    Ok(())
 }
 
 /// Creates a database on the server of `url` if it is not there. `name` is ours, never a caller's.

@@ -20,13 +20,14 @@ pub enum LogFormat {
 )]
 pub struct BadFilter(String);
 
-/// The parser of HTML logs every word of an article, at a level that somebody may choose for everything.
-const QUIET: &str = "html5ever=warn";
+/// The parser of HTML logs every word of an article, at a level that somebody may choose for everything; the database's
+/// notices tell of nothing but that a migration was applied before.
+const QUIET: [&str; 2] = ["html5ever=warn", "sqlx::postgres::notice=warn"];
 
 /// Starts logging; the first call counts.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), BadFilter> {
     let mut filter = EnvFilter::try_new(filter).map_err(|_| BadFilter(filter.to_owned()))?;
-    if let Ok(quiet) = QUIET.parse() {
+    for quiet in QUIET.iter().filter_map(|directive| directive.parse().ok()) {
         filter = filter.add_directive(quiet);
     }
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);

@@ -93,7 +93,7 @@ const KEY_BYTES: usize = 16 + 32;
 
 /// An API key: names its tenant, so that its look-up does, and carries a secret of which only the hash is stored.
 ///
-/// The secret is random and long, so a plain SHA-256 guards it: there is nothing to guess (design §10).
+/// The secret is random and long, so a plain SHA-256 guards it: there is nothing to guess.
 pub struct ApiKey {
     tenant_id: Uuid,
     hash: [u8; 32],

@@ -19,7 +19,7 @@ use crate::store::{CLAIM_MOST, Queue, Store, StoreError};
 /// How long a walk sleeps when nothing is due: what another node accepted starts within it.
 const POLL: Duration = Duration::from_millis(800);
 
-/// How long a tenant rests whose claim came back empty: its lanes are full, or somebody else was faster.
+/// How long a tenant rests whose claim came back empty or failed: its lanes are full, or somebody else was faster.
 const REST: Duration = Duration::from_secs(1);
 
 /// How many tenants one question returns.
@@ -99,7 +99,10 @@ impl Turns {
                         resting.insert(tenant_id, self.clock.instant() + REST);
                     }
                     Ok(count) => taken_this_lap += count,
-                    Err(error) => tracing::warn!(queue = ?self.queue, %error, "cannot claim"),
+                    Err(error) => {
+                        tracing::warn!(queue = ?self.queue, %tenant_id, %error, "cannot claim");
+                        resting.insert(tenant_id, self.clock.instant() + REST);
+                    }
                 }
             }
             if end_of_lap && mem::take(&mut taken_this_lap) == 0 {

@@ -157,10 +157,9 @@ impl<'a> Fields<'a> {
             Ok(id) => return Ok(Some(id)),
             Err(bad) => {
                 let code = match bad {
-                    BadExternalId::Empty => "blank",
+                    BadExternalId::Empty | BadExternalId::Blank => "blank",
                     BadExternalId::TooLong => "too_long",
                     BadExternalId::Control | BadExternalId::Dots => "not_allowed",
-                    BadExternalId::OuterSpace if text.trim().is_empty() => "blank",
                     BadExternalId::OuterSpace => "bad_format",
                 };
                 self.refuse("external_id", code, bad.to_string());

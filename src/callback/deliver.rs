@@ -20,10 +20,10 @@ use crate::vault::Vault;
 /// How many deliveries one node has in hand at once: each waits for its receiver most of the time.
 pub const IN_HAND_MAX: usize = 256;
 
-/// How much of an answer is read and kept, in bytes (contract §8).
+/// How much of an answer is read and kept, in bytes.
 pub const ANSWER_HEAD_BYTES: usize = 1_024;
 
-/// What a delivery's lease lasts beyond its timeout (contract §10).
+/// What a delivery's lease lasts beyond its timeout.
 pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 
 /// Tries are recorded like outcomes are settled.
@@ -114,7 +114,7 @@ impl TakesTurns for Dispatcher {
         let claimed = self.store.claim_callbacks(tenant_id, &self.limits).await?;
         let taken = claimed.len();
         for one in claimed {
-            let Some(slot) = slots.split(1) else { break };
+            let slot = slots.split(1);
             let (dispatcher, secrets) = (self.clone(), secrets.clone());
             self.tracker.spawn(async move {
                 let _slot = slot;
@@ -137,7 +137,8 @@ impl Dispatcher {
         let tries = usize::try_from(one.tries).unwrap_or(usize::MAX).saturating_add(1);
         let next = self.schedule.wait(tries).map(|wait| jittered(wait, self.clock.fraction()));
         let then = then(answer.as_ref().ok().map(|answer| answer.status), next, asked);
-        tracing::info!(event_id = %one.event_id, tries, ?then, "callback tried");
+        let outcome = then.status();
+        tracing::info!(event_id = %one.event_id, tries, outcome, "callback tried");
         let (http_status, answer_head, error) = describe(answer);
         let (tenant_id, event_id, fence) = (one.tenant_id, one.event_id, one.fence);
         let record = RecordedTry { tenant_id, event_id, fence, took, http_status, answer_head, error, then };

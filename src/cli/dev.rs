@@ -66,6 +66,10 @@ pub(super) struct Dev {
 /// Why `dev` cannot run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CannotRun {
+    #[error(
+        "--reset starts the private database over, but DATABASE_URL names another one: unset it, or empty that database yourself"
+    )]
+    ResetOfNamed,
     #[error(transparent)]
     Folder(#[from] FolderError),
     #[error(transparent)]
@@ -94,12 +98,15 @@ impl Dev {
     pub(super) async fn run(self, clock: SharedClock) -> Result<(), CannotRun> {
         telemetry::start(&self.settings.log, self.settings.log_format)?;
         let mut stop = Stop::listen();
+        let named = self.named_database();
+        // The folder's master key is the only one to what a named database holds.
+        if self.reset && named.is_some() {
+            return Err(CannotRun::ResetOfNamed);
+        }
         let folder = DevFolder::open(&self.folder, self.reset)?;
         // Before the database: the likeliest mistake is told first.
         let listener = listen(self.settings.listen).await?;
         let address = listener.local_addr().unwrap_or(self.settings.listen);
-        let named = self.settings.database_url.as_ref().map(|url| url.0.expose_secret().to_owned());
-        let named = named.filter(|url| !url.is_empty());
         let cluster = match named {
             Some(_) => None,
             None => Some(self.start_postgres(&folder).await?),
@@ -120,6 +127,12 @@ impl Dev {
         done
     }
 
+    /// The database that is named, if one is.
+    fn named_database(&self) -> Option<String> {
+        let named = self.settings.database_url.as_ref().map(|url| url.0.expose_secret().to_owned());
+        named.filter(|url| !url.is_empty())
+    }
+
     async fn start_postgres(&self, folder: &DevFolder) -> Result<Cluster, CannotRun> {
         let path = std::env::var_os("PATH");
         let programs = Programs::find(path.as_deref(), self.postgres_bin.as_deref())?;
@@ -138,12 +151,16 @@ impl Dev {
         stop: &mut Stop,
     ) -> Result<(), CannotRun> {
         let store = Store::open(database_url, 2, clock.clone())?;
-        migrate(&store).await?;
+        tokio::select! {
+            migrated = migrate(&store, database_url) => migrated?,
+            () = stop.asked() => return Ok(()),
+        }
         let master_key = match &self.settings.master_key {
             Some(given) => given.0.expose_secret().parse()?,
             None => folder.master_key(&*clock)?,
         };
         let vault = Vault::new(&master_key);
+        store.check_vault(&vault).await?;
         let url = format!("http://{}", reachable(address));
         let site_root = self.settings.site_root.clone().unwrap_or_else(|| folder.site());
         folder::make(&site_root)?;
@@ -169,7 +186,8 @@ impl Dev {
         };
         let routes: Router<AppState> = site::routes(site_root).merge(receiver::routes(secret, clock));
         let service = Service::start(plan, listener, routes)?;
-        welcome(&url, &site_url, folder, &api_key);
+        let database = self.named_database().is_none().then_some(database_url);
+        welcome(&url, &site_url, folder, &api_key, database);
         stop.asked().await;
         service.stop().await;
         Ok(())
@@ -199,10 +217,14 @@ fn loopback() -> Vec<IpNet> {
 }
 
 /// A database that is just starting is waited for.
-async fn migrate(store: &Store) -> Result<(), StoreError> {
+async fn migrate(store: &Store, url: &str) -> Result<(), StoreError> {
     let begun = tokio::time::timeout(DATABASE_WITHIN, async {
         loop {
-            match store.migrate().await {
+            let migrated = match crate::store::reach(url).await {
+                Ok(()) => store.migrate().await,
+                Err(error) => Err(error),
+            };
+            match migrated {
                 Err(error) if error.is_passing() => {
                     tracing::warn!(%error, "waiting for the database");
                     tokio::time::sleep(Duration::from_millis(250)).await;
@@ -213,7 +235,7 @@ async fn migrate(store: &Store) -> Result<(), StoreError> {
     });
     match begun.await {
         Ok(done) => done,
-        Err(_) => store.migrate().await,
+        Err(_) => crate::store::reach(url).await,
     }
 }
 
@@ -256,12 +278,13 @@ async fn furnish(
     Ok((key, secret))
 }
 
-fn welcome(url: &str, site_url: &str, folder: &DevFolder, key: &ApiKey) {
+fn welcome(url: &str, site_url: &str, folder: &DevFolder, key: &ApiKey, private: Option<&str>) {
     say(format_args!(
         "publish-ingest is ready on {url}
   the site       {site}/
   callbacks      {url}/dev/callbacks (verified and printed here)
   key and secret {env}
+  database       {database}
 
 Publish an article; paste it twice, and see that nothing happens twice:
 
@@ -274,6 +297,7 @@ curl -i {url}/publish \\
 ",
         site = site_url.trim_end_matches('/'),
         env = shown(&folder.env()),
+        database = private.unwrap_or("the one that DATABASE_URL names"),
         key = key.expose(),
     ));
 }

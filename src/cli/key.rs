@@ -33,11 +33,16 @@ pub(super) enum Key {
     },
     /// End a key
     Revoke {
-        /// Its id, as `key list` shows it
+        /// Its id, a UUID, as `key list` shows it
+        #[arg(value_parser = key_id)]
         key_id: Uuid,
         #[command(flatten)]
         database: Database,
     },
+}
+
+fn key_id(text: &str) -> Result<Uuid, &'static str> {
+    text.parse().map_err(|_| "a key's id is a UUID, as `key list` shows it")
 }
 
 impl Key {

@@ -39,6 +39,7 @@ impl Tenant {
             Self::Create { name, master_key, database, json } => {
                 let vault = vault(&master_key)?;
                 let store = database.open(clock).await?;
+                store.check_vault(&vault).await?;
                 let Some((tenant, secret)) = store.create_tenant(&name, &vault).await? else {
                     let name = name.as_str();
                     return Err(Failure::Told(format!(

@@ -51,7 +51,7 @@ pub const CONTENT_SECURITY_POLICY: &str = concat!(page_policy!(), "; frame-ances
 /// stays far below the 255 that file systems take.
 pub const NAME_BYTES: usize = 64;
 
-/// How long an answer waits for index and feed. A call to a platform has half a lease (contract §10), and the page
+/// How long an answer waits for index and feed. A call to a platform has half a lease, and the page
 /// itself is what was asked for.
 pub const LISTING_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// The longest wait that is granted: 24 hours (contract §8). A receiver must not be able to stop its callbacks.
+/// The longest wait that is granted: 24 hours. A receiver must not be able to stop its callbacks.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
 
 /// The wait that a `Retry-After` field asks for (RFC 9110 §10.2.3), seen at `now`.

@@ -39,6 +39,19 @@ pub enum Then {
     Gone,
 }
 
+impl Then {
+    /// The callback's status from then on.
+    #[must_use]
+    pub fn status(self) -> &'static str {
+        match self {
+            Self::Again(_) => "pending",
+            Self::Delivered => "delivered",
+            Self::Exhausted => "exhausted",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 /// A try and what follows.
 #[derive(Debug, Clone)]
 pub struct RecordedTry {
@@ -158,12 +171,6 @@ impl Store {
 
     /// Records a batch of tries of one tenant and frees their lanes. A try whose fence has moved on is left out.
     pub async fn record_tries(&self, tenant_id: Uuid, batch: &[RecordedTry]) -> Result<(), StoreError> {
-        let status = |then: Then| match then {
-            Then::Again(_) => "pending",
-            Then::Delivered => "delivered",
-            Then::Exhausted => "exhausted",
-            Then::Gone => "gone",
-        };
         let wait = |then: Then| match then {
             Then::Again(wait) => interval(wait),
             _ => TimeDelta::zero(),
@@ -202,7 +209,7 @@ impl Store {
             &batch.iter().map(|one| one.http_status.map(i32::from)).collect::<Vec<_>>() as &[Option<i32>],
             &batch.iter().map(|one| one.answer_head.as_deref()).collect::<Vec<_>>() as &[Option<&[u8]>],
             &batch.iter().map(|one| one.error.as_deref()).collect::<Vec<_>>() as &[Option<&str>],
-            &batch.iter().map(|one| status(one.then)).collect::<Vec<_>>() as &[&str],
+            &batch.iter().map(|one| one.then.status()).collect::<Vec<_>>() as &[&str],
             &batch.iter().map(|one| wait(one.then)).collect::<Vec<_>>() as &[TimeDelta],
             self.clock.skew() as _,
         )

@@ -119,8 +119,11 @@ impl Store {
         Ok(settled)
     }
 
-    /// Locks publications, tasks, lanes and feed, in that order, each sorted; a later step waits for an earlier one by
-    /// using its result.
+    /// Locks publications, tasks, lanes and feed, in that order, each sorted.
+    ///
+    /// The parts of one statement run when their rows are asked for, so each part asks how many rows the one before it
+    /// made: it cannot lock before that has. Two settles then never wait for each other in a circle; the tests settle from
+    /// eight sides at once.
     #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
     async fn move_states(
         &self,

@@ -93,6 +93,15 @@ impl Store {
         Ok(created_at.map(|created_at| (Tenant { tenant_id, name, created_at }, secret)))
     }
 
+    /// Checks that the vault has the key that this database's secrets were stored under.
+    pub async fn check_vault(&self, vault: &Vault) -> Result<(), StoreError> {
+        let any = sqlx::query!("SELECT tenant_id, marker_key_sealed FROM tenants ORDER BY tenant_id LIMIT 1");
+        if let Some(row) = any.fetch_optional(&self.pool).await? {
+            vault.open(&row.marker_key_sealed, marker_key_place(row.tenant_id))?;
+        }
+        Ok(())
+    }
+
     /// The tenant of that name.
     pub async fn tenant_named(&self, name: &str) -> Result<Option<Tenant>, StoreError> {
         let tenant =

@@ -22,7 +22,7 @@ use crate::store::{Admitted, ExistingTask, NewTask, PublicationRow, Store, Store
 use crate::task::state::Status;
 use crate::turns::Wake;
 
-/// Four writers keep the disk busy while batches grow; 128 rows a batch held in trials; 4,096 requests of 64 MiB in all
+/// Four writers keep the disk busy while batches grow; beyond 128 rows a batch gains little; 4,096 requests of 64 MiB in all
 /// may wait, which at the slowest rate seen is below a second of work.
 const BOUNDS: Bounds =
     Bounds { queue: 4_096, queue_kib: 64 * 1024, rows: 128, batch_kib: 4 * 1024, writers: 4 };

@@ -1,4 +1,4 @@
-//! The states of a publication and of a task (contract §2). Pure.
+//! The states of a publication and of a task. Pure.
 
 use std::fmt;
 
@@ -109,7 +109,7 @@ impl Counts {
         counts
     }
 
-    /// The task's state: the first that matches (contract §2). `tried`: a worker has had one of them before.
+    /// The task's state: the first that matches. `tried`: a worker has had one of them before.
     #[must_use]
     pub fn task_status(&self, tried: bool) -> Status {
         let Self { draft, submitted, running, success, failed, login_expired } = *self;

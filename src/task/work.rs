@@ -62,7 +62,7 @@ impl TakesTurns for Worker {
         let claimed = self.store.claim(tenant_id, &self.limits).await?;
         let taken = claimed.len();
         for one in claimed {
-            let Some(slot) = slots.split(1) else { break };
+            let slot = slots.split(1);
             let (worker, marker_key) = (self.clone(), marker_key.clone());
             self.tracker.spawn(async move {
                 let _slot = slot;
@@ -134,7 +134,8 @@ impl Worker {
             publish: None,
             confirming: false,
         };
-        let (step, connector) = (after_find(sighting, known()), connector);
+        let step = after_find(sighting, known());
+        // Without a connector nothing is proven absent, so there is one where there is something to publish.
         let (Step::Publish, Some(connector)) = (&step, connector) else {
             entry.confirming = one.taken_over || matches!(step, Step::LookAgain(_));
             if self.store.journal(&entry).await? {

@@ -405,7 +405,7 @@ impl Reply {
         body
     }
 
-    /// What holds for every answer: contract §4.
+    /// What holds for every answer.
     fn check(&self) {
         let request_id = self.header("x-request-id").expect("every answer has x-request-id");
         if self.status < 400 {

@@ -144,7 +144,7 @@ async fn a_command_without_its_settings_says_which() {
     let mut no_master_key = program(&["tenant", "create", "acme"]);
     no_master_key.env("DATABASE_URL", &url);
     let no_database = program(&["tenant", "list"]);
-    for (command, missing) in [(no_master_key, "master-key"), (no_database, "database-url")] {
+    for (command, missing) in [(no_master_key, "master-key"), (no_database, "DATABASE_URL")] {
         let output = run(command).await;
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && text.contains(missing), "{text}");
@@ -153,6 +153,19 @@ async fn a_command_without_its_settings_says_which() {
     bad_master_key.env("DATABASE_URL", &url).env("PUBLISH_MASTER_KEY", "aHVudGVyMg==");
     let line = failure(bad_master_key).await;
     assert!(line.contains("PUBLISH_MASTER_KEY") && !line.contains("aHVudGVyMg"), "{line}");
+    // Under another key than the tenants before, it would be one that no service can work for.
+    let folder = Folder::new();
+    let dev = Dev::start(&folder, &[("DATABASE_URL", &url)]).await;
+    let create = |key: &str| {
+        let mut create = program(&["tenant", "create", "acme"]);
+        create.env("DATABASE_URL", &url).env("PUBLISH_MASTER_KEY", key);
+        create
+    };
+    let line = failure(create(&MasterKey::generate(&SystemClock).expose())).await;
+    assert!(line.contains("another master key"), "{line}");
+    let right = std::fs::read_to_string(folder.dev().join("master.key")).unwrap();
+    assert!(run(create(right.trim())).await.status.success());
+    assert!(dev.stop(Signal::TERM).await.0.success());
 }
 
 #[tokio::test]

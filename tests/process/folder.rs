@@ -135,6 +135,22 @@ async fn without_postgres_programs_one_line_says_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_reset_does_not_take_the_key_to_a_database_that_is_named() {
+    let folder = Folder::new();
+    let url = database().await;
+    let first = Dev::start(&folder, &[("DATABASE_URL", &url)]).await;
+    let key = std::fs::read(folder.dev().join("master.key")).unwrap();
+    assert!(first.stop(Signal::TERM).await.0.success());
+    let mut reset = dev(&folder);
+    reset.arg("--reset").env("DATABASE_URL", &url);
+    let line = failure(reset).await;
+    assert!(line.contains("--reset") && line.contains("DATABASE_URL"), "{line}");
+    assert_eq!(std::fs::read(folder.dev().join("master.key")).unwrap(), key);
+    let second = Dev::start(&folder, &[("DATABASE_URL", &url)]).await;
+    assert!(second.stop(Signal::TERM).await.0.success());
+}
+
+#[tokio::test]
 async fn a_database_that_is_named_is_used_and_no_other_is_started() {
     let folder = Folder::new();
     let url = database().await;

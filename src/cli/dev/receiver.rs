@@ -46,7 +46,8 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
     });
     let event = serde_json::from_slice::<Value>(&body).unwrap_or_default();
     let word = if verified { "verified" } else { "NOT VERIFIED" };
-    let text = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
+    // Escaped, since whoever sends it may not be us, and this is a terminal.
+    let text = |name: &str| event[name].as_str().unwrap_or("-").escape_debug().to_string();
     say(format_args!(
         "callback {word}: {} {} on {}/{} {}",
         text("type"),

@@ -59,9 +59,13 @@ fn not_found() -> Response {
 /// Scripts in an article never run, whatever they are disguised as.
 async fn guard(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    if headers.get(header::CONTENT_TYPE).is_some_and(|media_type| media_type == "text/html") {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    }
+    // What the server of files cannot know: the pages' encoding, and that the only XML is a feed.
+    let exact = match headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes) {
+        Some(b"text/html") => Some("text/html; charset=utf-8"),
+        Some(b"text/xml") => Some("application/atom+xml; charset=utf-8"),
+        _ => None,
+    };
+    headers.extend(exact.map(|exact| (header::CONTENT_TYPE, HeaderValue::from_static(exact))));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
