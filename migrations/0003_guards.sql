@@ -30,8 +30,19 @@ CREATE TRIGGER refuse_new_identity BEFORE UPDATE OF tenant_id, external_id, task
 WHEN ((OLD.tenant_id, OLD.external_id, OLD.task_id) IS DISTINCT FROM (NEW.tenant_id, NEW.external_id, NEW.task_id))
 EXECUTE FUNCTION refuse('a task keeps its tenant, external_id and task_id for ever');
 
-CREATE TRIGGER refuse_rebody BEFORE UPDATE OF body, position, event_id ON events FOR EACH ROW
+CREATE TRIGGER refuse_new_identity BEFORE UPDATE OF tenant_id, publication_id, task_id, platform, account_id, marker
+ON publications FOR EACH ROW
+WHEN ((OLD.tenant_id, OLD.publication_id, OLD.task_id, OLD.platform, OLD.account_id, coalesce(OLD.marker, NEW.marker))
+    IS DISTINCT FROM (NEW.tenant_id, NEW.publication_id, NEW.task_id, NEW.platform, NEW.account_id, NEW.marker))
+EXECUTE FUNCTION refuse('a publication keeps its task, its account and its marker for ever');
+
+CREATE TRIGGER refuse_change BEFORE UPDATE ON events FOR EACH ROW
 EXECUTE FUNCTION refuse('an event is fixed when it is written');
+
+CREATE TRIGGER refuse_reuse BEFORE UPDATE OF position ON feeds FOR EACH ROW
+WHEN (NEW.position < OLD.position) EXECUTE FUNCTION refuse('positions of a feed are used once');
+CREATE TRIGGER refuse_loss BEFORE DELETE ON feeds FOR EACH ROW EXECUTE FUNCTION refuse('positions of a feed are used once');
+CREATE TRIGGER refuse_loss BEFORE DELETE ON tenants FOR EACH ROW EXECUTE FUNCTION refuse('a tenant is kept for ever');
 
 CREATE TRIGGER refuse_loss BEFORE DELETE ON tasks FOR EACH ROW EXECUTE FUNCTION refuse('a task is kept for ever');
 CREATE TRIGGER refuse_loss BEFORE DELETE ON publications FOR EACH ROW EXECUTE FUNCTION refuse('a publication is kept for ever');

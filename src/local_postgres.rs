@@ -194,6 +194,12 @@ impl Cluster {
         self.server.pid
     }
 
+    /// Whether the server has ended although nobody asked it to.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.server.wait(Duration::ZERO).is_some()
+    }
+
     /// Ends the database in good order, and returns when it is gone.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()?;

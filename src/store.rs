@@ -111,8 +111,9 @@ fn is_passing(error: &sqlx::Error) -> bool {
         | sqlx::Error::WorkerCrashed => true,
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default();
-            // Connection lost; out of resources; shut down, starting or cancelled; system error.
-            ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class))
+            // Connection lost; not let in; no such database; out of resources; shut down, starting or cancelled;
+            // system error; and a standby, as after a failover, takes no writes (`read_only_sql_transaction`).
+            ["08", "28", "3D", "53", "57", "58", "25006"].iter().any(|class| code.starts_with(class))
         }
         _ => false,
     }
@@ -175,7 +176,7 @@ impl Store {
         })
     }
 
-    /// Checks that the database answers and its schema is the one this program is made for.
+    /// Checks that the database answers, that its schema is the one this program is made for, and that it takes writes.
     pub async fn check(&self) -> Result<(), StoreError> {
         let applied = sqlx::query_scalar::<_, i64>(
             "SELECT version FROM _sqlx_migrations WHERE success ORDER BY version",
@@ -190,7 +191,12 @@ impl Store {
         if let Some(newer) = applied.iter().find(|version| !known.contains(version)) {
             return Err(SchemaError::Newer(*newer).into());
         }
-        if applied.len() < known.len() { Err(SchemaError::Missing.into()) } else { Ok(()) }
+        if applied.len() < known.len() {
+            return Err(SchemaError::Missing.into());
+        }
+        // Changes nothing, and is refused where nothing can be changed.
+        sqlx::query("UPDATE feeds SET position = position WHERE false").execute(&self.pool).await?;
+        Ok(())
     }
 
     /// Closes all connections.

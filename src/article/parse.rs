@@ -1,6 +1,6 @@
 //! Reading a submission: everything that is wrong with it, at once.
 
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -12,6 +12,9 @@ use super::{
 };
 use crate::account::GroupCode;
 use crate::json::{self, InvalidJson};
+
+/// How many unknown fields are told one by one: nobody misspells more, and the answer stays short.
+const UNKNOWN_FIELDS_TOLD: usize = 50;
 
 /// One field that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -121,11 +124,16 @@ impl<'a> Fields<'a> {
     fn refuse_unknown(&mut self) {
         let unknown = self.members.iter().map(|(name, _)| name.clone());
         let unknown = unknown.filter(|name| !Submission::FIELDS.contains(&name.as_str())).collect::<Vec<_>>();
-        for name in unknown {
+        let more = unknown.len().saturating_sub(UNKNOWN_FIELDS_TOLD);
+        for name in unknown.into_iter().take(UNKNOWN_FIELDS_TOLD) {
             let nearest = Submission::FIELDS.iter().find(|known| alike(known, &name));
             let hint = nearest.map_or(String::new(), |known| format!("; did you mean {known:?}?"));
             let pointer = name.replace('~', "~0").replace('/', "~1");
             self.refuse(pointer, "unknown_field", format!("there is no such field{hint}"));
+        }
+        if more > 0 {
+            let detail = format!("there are {more} more fields that do not exist");
+            self.errors.push(FieldError { pointer: String::new(), code: "unknown_field", detail });
         }
     }
 
@@ -259,16 +267,18 @@ impl<'a> Fields<'a> {
 
     fn publish_at(&mut self) -> Result<Option<DateTime<Utc>>, InvalidJson> {
         let Some(text) = self.string("publish_at")? else { return Ok(None) };
-        let Ok(at) = DateTime::parse_from_rfc3339(&text) else {
+        // As the database keeps it, for a repeated request must compare equal: whole microseconds, and a leap second is the
+        // one after it. RFC 3339 has years of four digits, also in UTC.
+        let at = DateTime::parse_from_rfc3339(&text).ok().map(|at| at.timestamp_micros());
+        let at = at.and_then(DateTime::from_timestamp_micros).filter(|at| (0..=9999).contains(&at.year()));
+        if at.is_none() {
             self.refuse(
                 "publish_at",
                 "bad_format",
                 "send an RFC 3339 time, such as 2030-01-31T09:00:00+08:00",
             );
-            return Ok(None);
-        };
-        // The database keeps microseconds; a repeated request must compare equal.
-        Ok(Some(at.to_utc().trunc_subsecs(6)))
+        }
+        Ok(at)
     }
 
     fn boolean(&mut self, name: &str) -> Option<bool> {

@@ -88,6 +88,34 @@ fn limits_hold_to_the_character() {
 }
 
 #[test]
+fn a_time_is_read_as_the_database_keeps_it() {
+    let with = |time: &str| body(&format!(r#","publish_at":"{time}""#));
+    let read = |time: &str| parse(&with(time)).unwrap().publish_at.unwrap().to_rfc3339();
+    assert_eq!(read("2016-12-31T23:59:60Z"), "2017-01-01T00:00:00+00:00");
+    assert_eq!(read("2030-06-30T23:59:60.9Z"), "2030-07-01T00:00:00.900+00:00");
+    assert_eq!(read("9999-12-31T23:59:59.9999999Z"), "9999-12-31T23:59:59.999999+00:00");
+    assert_eq!(read("0000-01-01T00:00:00Z"), "0000-01-01T00:00:00+00:00");
+    let bad = [
+        "9999-12-31T23:59:59-00:01",
+        "9999-12-31T23:59:60Z",
+        "0000-01-01T00:00:00+23:59",
+        "2030-01-31",
+        "2030-02-30T00:00:00Z",
+    ];
+    for bad in bad {
+        assert_eq!(errors(&with(bad)), [("/publish_at".to_owned(), "bad_format")], "{bad}");
+    }
+}
+
+#[test]
+fn a_flood_of_unknown_fields_gets_a_short_answer() {
+    let many = (0..10_000).map(|n| format!(",\"x{n}\":0")).collect::<Vec<_>>().concat();
+    let errors = errors(&body(&many));
+    assert_eq!(errors.len(), UNKNOWN_FIELDS_TOLD + 1);
+    assert!(errors.iter().all(|(_, code)| *code == "unknown_field"));
+}
+
+#[test]
 fn what_cannot_be_read_is_bad_json() {
     for bad in [
         body(",\"title\":\"again\""),

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -41,6 +42,9 @@ const DATABASE: &str = "publish_ingest";
 
 /// How many publications the demo account may have in hand: the disk is the only limit.
 const DEMO_MAX_IN_FLIGHT: i32 = 16;
+
+/// How often it is looked whether the private database still runs.
+const LOOK_AFTER_DATABASE: Duration = Duration::from_millis(500);
 
 /// How long a database that is named is waited for at the start.
 const DATABASE_WITHIN: Duration = Duration::from_secs(10);
@@ -116,14 +120,19 @@ impl Dev {
         if let Some(cluster) = &cluster {
             crate::store::create_database(&cluster.url("postgres"), DATABASE).await?;
         }
-        let done = self.serve(&folder, &database_url, listener, address, clock, &mut stop).await;
-        let done = done.map_err(|error| match error {
-            CannotRun::Store(error) if cluster.is_none() => CannotRun::NamedDatabase(error),
-            other => other,
-        });
-        if let Some(cluster) = cluster {
-            let _ = tokio::task::spawn_blocking(move || cluster.stop()).await;
-        }
+        let serving = self.serve(&folder, &database_url, listener, address, clock, &mut stop);
+        let Some(cluster) = cluster else {
+            return serving.await.map_err(|error| match error {
+                CannotRun::Store(error) => CannotRun::NamedDatabase(error),
+                other => other,
+            });
+        };
+        let cluster = Arc::new(Mutex::new(Some(cluster)));
+        let done = tokio::select! {
+            done = serving => done,
+            lost = keep_alive(&cluster) => Err(lost.into()),
+        };
+        let _ = tokio::task::spawn_blocking(move || held(&cluster).take().map(Cluster::stop)).await;
         done
     }
 
@@ -192,6 +201,28 @@ impl Dev {
         service.stop().await;
         Ok(())
     }
+}
+
+/// Starts the database again whenever it has ended although nobody asked it to; returns when that fails.
+async fn keep_alive(cluster: &Arc<Mutex<Option<Cluster>>>) -> local_postgres::Error {
+    loop {
+        tokio::time::sleep(LOOK_AFTER_DATABASE).await;
+        let cluster = cluster.clone();
+        let looked = tokio::task::spawn_blocking(move || match &mut *held(&cluster) {
+            Some(cluster) if cluster.has_ended() => {
+                tracing::warn!("the database has ended; starting it again");
+                cluster.restart()
+            }
+            _ => Ok(()),
+        });
+        if let Ok(Err(error)) = looked.await {
+            return error;
+        }
+    }
+}
+
+fn held(cluster: &Mutex<Option<Cluster>>) -> MutexGuard<'_, Option<Cluster>> {
+    cluster.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, CannotRun> {

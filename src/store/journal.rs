@@ -68,6 +68,26 @@ impl Store {
         Ok(held.is_some())
     }
 
+    /// Notes that the outcome of a try is being found out.
+    pub async fn confirming(
+        &self,
+        tenant_id: Uuid,
+        publication_id: Uuid,
+        fence: i32,
+    ) -> Result<(), StoreError> {
+        sqlx::query!(
+            "UPDATE publications SET confirming = true, updated_at = now() + $4::interval
+            WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND status = 'running'",
+            tenant_id,
+            publication_id,
+            fence,
+            self.clock.skew() as _,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// How many tries have an outcome that is still unknown, and when the earliest of them began.
     pub async fn open_tries(
         &self,

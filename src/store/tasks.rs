@@ -160,8 +160,8 @@ impl Store {
     /// in a circle. What somebody else is just writing is reported as [`Admitted::Unseen`]: the statement's snapshot
     /// cannot show it, so it takes another statement.
     #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
-    pub async fn accept(&self, batch: &[NewTask]) -> Result<Vec<Admitted>, StoreError> {
-        let column = |of: fn(&NewTask) -> Option<&str>| batch.iter().map(of).collect::<Vec<_>>();
+    pub async fn accept(&self, batch: &[&NewTask]) -> Result<Vec<Admitted>, StoreError> {
+        let column = |of: fn(&NewTask) -> Option<&str>| batch.iter().map(|task| of(task)).collect::<Vec<_>>();
         let tags = batch.iter().map(|task| Json(&task.content.tags)).collect::<Vec<_>>();
         let rows = sqlx::query!(
             r#"WITH input AS MATERIALIZED (

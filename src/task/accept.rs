@@ -4,7 +4,6 @@
 //! the one made for this request, this request created it, also when the database's answer was lost and the statement
 //! was sent again.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -34,7 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(1_500);
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// How often somebody else's row, seen by the index but not by the statement, is asked for again.
-const UNSEEN_ROUNDS: usize = 8;
+const UNSEEN_MAX: usize = 8;
 
 /// A remark that is no error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -238,89 +237,89 @@ fn compare(
 
 type Answer = Result<Stored, NotAccepted>;
 
-/// Writes a batch; one bad article fails alone.
+/// A part of a batch that goes into one statement: the places of its articles.
+struct Part {
+    places: Vec<usize>,
+    /// How often something of it was not to be seen.
+    unseen: usize,
+}
+
+impl Part {
+    fn halves(mut self) -> [Self; 2] {
+        let rest = self.places.split_off(self.places.len() / 2);
+        [Self { places: rest, unseen: self.unseen }, self]
+    }
+
+    /// The places by article, sorted by (tenant, `external_id`): one of each goes into the statement, the others of the
+    /// same article learn from its answer.
+    fn by_article(&self, batch: &[NewTask]) -> Vec<Vec<usize>> {
+        let key = |at: &usize| (batch[*at].tenant_id, &batch[*at].external_id);
+        let mut places = self.places.clone();
+        places.sort_by_key(key);
+        places.chunk_by(|a, b| key(a) == key(b)).map(<[usize]>::to_vec).collect()
+    }
+}
+
+/// Writes a batch, part by part; what has no answer in the end was not to be had in time.
 async fn write(store: &Store, wake: &Wake, clock: &SharedClock, batch: Vec<NewTask>) -> Vec<Answer> {
-    let mut answers = batch.iter().map(|_| None).collect::<Vec<Option<Answer>>>();
+    let mut answers = vec![None; batch.len()];
     let begun = clock.instant();
-    // Those of an external_id that stands several times take turns: each statement has one of each.
-    let mut parts = vec![(0..batch.len()).collect::<Vec<_>>()];
-    let mut unseen_rounds = 0;
+    let mut parts = vec![Part { places: (0..batch.len()).collect(), unseen: 0 }];
     while let Some(part) = parts.pop() {
-        let (leaders, followers) = leaders(&batch, part);
-        let tasks = leaders.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
+        if part.places.is_empty() || part.unseen > UNSEEN_MAX || clock.instant() - begun > PATIENCE {
+            continue;
+        }
+        let articles = part.by_article(&batch);
+        let tasks = articles.iter().map(|places| &batch[places[0]]).collect::<Vec<_>>();
         match store.accept(&tasks).await {
             Ok(admitted) => {
-                let mut again = Vec::new();
-                for (at, admitted) in leaders.into_iter().zip(admitted) {
-                    let one = &batch[at];
-                    match answer(one, admitted) {
-                        Some(answer) => {
-                            if answer.as_ref().is_ok_and(|stored| stored.task.task_id == one.task_id) {
-                                wake.wake(one.tenant_id);
-                            }
-                            answers[at] = Some(answer);
-                        }
-                        None => again.push(at),
-                    }
+                let unseen =
+                    part.unseen + usize::from(admitted.iter().any(|one| matches!(one, Admitted::Unseen)));
+                for (places, admitted) in articles.iter().zip(admitted) {
+                    note(&batch, places, admitted, &mut answers, wake);
                 }
-                if !again.is_empty() {
-                    unseen_rounds += 1;
-                }
-                let known = known(&batch, &answers);
-                for at in followers {
-                    match known.get(&(batch[at].tenant_id, &batch[at].external_id)) {
-                        Some(stored) => answers[at] = Some(Ok(stored.clone())),
-                        None => again.push(at),
-                    }
-                }
-                if !again.is_empty() && unseen_rounds < UNSEEN_ROUNDS {
-                    parts.push(again);
-                }
-            }
-            Err(error) if clock.instant() - begun > PATIENCE => {
-                tracing::warn!(%error, articles = leaders.len(), "cannot accept");
-                break;
+                let places = part.places.into_iter().filter(|at| answers[*at].is_none()).collect();
+                parts.push(Part { places, unseen });
             }
             Err(StoreError::Unavailable(error)) => {
-                tracing::warn!(%error, articles = leaders.len(), "cannot accept yet; trying again");
+                tracing::warn!(%error, articles = articles.len(), "cannot accept yet");
                 tokio::time::sleep(AGAIN).await;
-                parts.push([leaders, followers].concat());
+                parts.push(part);
             }
-            Err(StoreError::Refused(error)) if leaders.len() + followers.len() == 1 => {
+            Err(StoreError::HeldUp(error)) if part.places.len() == 1 => {
+                tracing::warn!(%error, "cannot accept yet");
+                parts.push(part);
+            }
+            Err(error) if part.places.len() == 1 => {
                 tracing::error!(%error, external_id = %tasks[0].external_id, "the database refused an article");
-                answers[leaders[0]] = Some(Err(NotAccepted::Refused));
+                answers[part.places[0]] = Some(Err(NotAccepted::Refused));
             }
-            // Half each: a bad article fails alone, and a lock that somebody holds stops only those who need it.
-            Err(_) => {
-                let mut all = [leaders, followers].concat();
-                let rest = all.split_off(all.len().div_ceil(2));
-                parts.extend([rest, all].into_iter().filter(|part| !part.is_empty()));
-            }
+            // A bad article then fails alone, and a lock that somebody holds stops only those who need it.
+            Err(_) => parts.extend(part.halves()),
         }
     }
     answers.into_iter().map(|answer| answer.unwrap_or(Err(NotAccepted::Unavailable))).collect()
 }
 
-/// Splits a part into the first of each (tenant, `external_id`), sorted, and the rest.
-fn leaders(batch: &[NewTask], mut part: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
-    let key = |at: &usize| (batch[*at].tenant_id, &batch[*at].external_id);
-    part.sort_by_key(key);
-    let mut leaders = Vec::<usize>::with_capacity(part.len());
-    let mut followers = Vec::new();
-    for at in part {
-        let first = leaders.last().is_none_or(|last| key(last) != key(&at));
-        if first { leaders.push(at) } else { followers.push(at) }
+/// Notes what became of one article, whose places are given, the one that was in the statement first.
+fn note(
+    batch: &[NewTask],
+    places: &[usize],
+    admitted: Admitted,
+    answers: &mut [Option<Answer>],
+    wake: &Wake,
+) {
+    let first = &batch[places[0]];
+    let Some(answer) = answer(first, admitted) else { return };
+    if answer.as_ref().is_ok_and(|stored| stored.task.task_id == first.task_id) {
+        wake.wake(first.tenant_id);
     }
-    (leaders, followers)
-}
-
-/// The tasks that are stored, as far as the answers tell.
-fn known<'a>(batch: &'a [NewTask], answers: &[Option<Answer>]) -> HashMap<(Uuid, &'a ExternalId), Stored> {
-    let stored = batch.iter().zip(answers).filter_map(|(one, answer)| match answer {
-        Some(Ok(stored)) => Some(((one.tenant_id, &one.external_id), stored.clone())),
-        _ => None,
-    });
-    stored.collect()
+    for at in places {
+        // What is wrong with one group says nothing of another.
+        if answer.is_ok() || batch[*at].group_code == first.group_code {
+            answers[*at] = Some(answer.clone());
+        }
+    }
 }
 
 /// The answer to one article; none if it has to be asked again.

@@ -139,7 +139,7 @@ impl Worker {
         let (Step::Publish, Some(connector)) = (&step, connector) else {
             entry.confirming = one.taken_over || matches!(step, Step::LookAgain(_));
             if self.store.journal(&entry).await? {
-                self.conclude(&one, step, None).await;
+                return self.conclude(&one, step, None).await;
             }
             return Ok(());
         };
@@ -150,8 +150,7 @@ impl Worker {
         let verdict = self.within_call(connector.publish(&job)).await;
         let verdict = verdict.unwrap_or_else(|| Verdict::Unknown("no answer in time".to_owned()));
         let answer = describe(&verdict);
-        self.conclude(&one, after_publish(verdict, known()), Some(answer)).await;
-        Ok(())
+        self.conclude(&one, after_publish(verdict, known()), Some(answer)).await
     }
 
     /// The answer of a platform, within half the lease; none if it does not come.
@@ -159,10 +158,10 @@ impl Worker {
         tokio::time::timeout(self.limits.lease / 2, call).await.ok()
     }
 
-    async fn conclude(&self, one: &Claimed, step: Step, answer: Option<String>) {
+    async fn conclude(&self, one: &Claimed, step: Step, answer: Option<String>) -> Result<(), StoreError> {
         let outcome = match step {
             Step::Settle(outcome) => outcome,
-            Step::Publish => return,
+            Step::Publish => return Ok(()),
             Step::LookAgain(why) => {
                 tracing::info!(
                     external_id = one.external_id,
@@ -170,7 +169,7 @@ impl Worker {
                     why,
                     "outcome not known yet"
                 );
-                return;
+                return self.store.confirming(one.tenant_id, one.publication_id, one.fence).await;
             }
         };
         let settlement = settlement(one, outcome, answer);
@@ -186,6 +185,7 @@ impl Worker {
             recorded,
             "run ended"
         );
+        Ok(())
     }
 }
 

@@ -147,7 +147,7 @@ async fn two_batches_in_opposite_order_do_not_wait_for_each_other_in_a_circle() 
                 }
                 let tasks = places.iter().map(|n| world.new_task(&format!("{round}-{n:03}"), ONE));
                 let (tasks, store) = (tasks.collect::<Vec<_>>(), world.store.clone());
-                async move { store.accept(&tasks).await.unwrap() }
+                async move { store.accept(&tasks.iter().collect::<Vec<_>>()).await.unwrap() }
             };
             let all = || (0..ARTICLES).collect::<Vec<_>>();
             let (there, back) = tokio::join!(batch(all(), false), batch(all(), true));

@@ -273,7 +273,7 @@ impl World {
 
     /// Accepts articles without a service.
     pub(crate) async fn accept(&self, tasks: &[NewTask]) {
-        let admitted = self.store.accept(tasks).await.unwrap();
+        let admitted = self.store.accept(&tasks.iter().collect::<Vec<_>>()).await.unwrap();
         assert!(admitted.iter().all(|one| matches!(one, Admitted::Created { .. })), "{admitted:?}");
     }
 

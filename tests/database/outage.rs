@@ -56,6 +56,28 @@ async fn without_its_database_the_service_says_so_quickly_and_recovers_by_itself
 }
 
 #[tokio::test]
+async fn a_standby_that_takes_no_writes_is_not_ready() {
+    let cluster = harness::cluster().await;
+    let url = create_migrated(&cluster, "standby").await;
+    in_world_at(&url, async |world: &World| {
+        let api = world.start().await;
+        world.execute("ALTER DATABASE standby SET default_transaction_read_only = on").await;
+        world.execute(END_SERVICE).await;
+        api.publish(&article("a")).await.problem(503, "unavailable");
+        api.get("/readyz").await.problem(503, "unavailable");
+        world.execute("ALTER DATABASE standby RESET default_transaction_read_only").await;
+        world.execute(END_SERVICE).await;
+        eventually("ready again", async || api.get("/readyz").await.status == 200).await;
+        api.publish(&article("a")).await.ok();
+        api.finished("a").await;
+    })
+    .await;
+}
+
+const END_SERVICE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'publish-ingest'";
+
+#[tokio::test]
 async fn a_database_that_does_not_answer_is_not_waited_for() {
     in_world(async |world: &World| {
         let api = world.start().await;

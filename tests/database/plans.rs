@@ -75,7 +75,7 @@ async fn a_plan_made_on_young_tables_serves_on_full_ones() {
         let store = Store::open(&world.url, 1, world.shared_clock()).unwrap();
         let settler = settler_on(&store);
         let life = async |id: &str| {
-            store.accept(&[world.new_task(id, ONE)]).await.unwrap();
+            store.accept(&[&world.new_task(id, ONE)]).await.unwrap();
             let claimed = store.claim(tenant_id, &limits("w")).await.unwrap();
             assert_eq!(claimed.len(), 1);
             assert!(store.journal(&entry(&claimed[0], "m")).await.unwrap());

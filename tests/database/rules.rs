@@ -97,7 +97,7 @@ async fn success_is_final() {
 }
 
 #[tokio::test]
-async fn tasks_and_publications_are_kept_for_ever() {
+async fn what_was_accepted_is_kept_for_ever() {
     in_world(async |world: &World| {
         world.accept(&[world.new_task("a", "one")]).await;
         let losses = [
@@ -106,6 +106,10 @@ async fn tasks_and_publications_are_kept_for_ever() {
             "TRUNCATE tasks",
             "TRUNCATE publications",
             "TRUNCATE tasks, publications CASCADE",
+            "DELETE FROM articles",
+            "TRUNCATE articles",
+            "DELETE FROM feeds",
+            "DELETE FROM tenants",
         ];
         all_refused(&world.pool, None, &losses).await;
     })
@@ -113,15 +117,21 @@ async fn tasks_and_publications_are_kept_for_ever() {
 }
 
 #[tokio::test]
-async fn a_task_keeps_its_identity() {
+async fn a_task_and_its_publications_keep_their_identity() {
     in_world(async |world: &World| {
         world.accept(&[world.new_task("a", "one")]).await;
         let changes = [
             "UPDATE tasks SET external_id = 'b'",
             "UPDATE tasks SET task_id = gen_random_uuid()",
             "UPDATE tasks SET tenant_id = gen_random_uuid()",
+            "UPDATE publications SET task_id = gen_random_uuid()",
+            "UPDATE publications SET publication_id = gen_random_uuid()",
+            "UPDATE publications SET account_id = 'other'",
         ];
         all_refused(&world.pool, None, &changes).await;
+        // A marker is stored once.
+        world.execute("UPDATE publications SET marker = 'a'").await;
+        all_refused(&world.pool, None, &["UPDATE publications SET marker = 'b'"]).await;
     })
     .await;
 }
@@ -161,6 +171,8 @@ async fn an_event_is_fixed_when_it_is_written() {
             "UPDATE events SET body = body || '\\x20'",
             "UPDATE events SET position = position + 1",
             "UPDATE events SET event_id = gen_random_uuid()",
+            "UPDATE events SET status = 'failed', round = 2",
+            "UPDATE feeds SET position = position - 1",
         ];
         all_refused(&world.pool, None, &changes).await;
     })

@@ -6,11 +6,11 @@ use publish_ingest::clock::{Clock as _, SystemClock};
 use publish_ingest::local_postgres::Cluster;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::api::article;
 use crate::callers::{Callers, all_published_once};
-use crate::program::{Dev, Folder, eventually, programs, random, seed};
+use crate::program::{Dev, Folder, eventually, postmaster, programs, random, runs, seed};
 use crate::receiver::{Receiver, WILLING};
 
 const ARTICLES: usize = 120;
@@ -65,6 +65,30 @@ async fn a_killed_database_is_told_at_once_and_loses_nothing() {
     let (status, _, stderr) = dev.stop(Signal::TERM).await;
     assert!(status.success() && !stderr.contains("panicked"), "{stderr}");
     tokio::task::spawn_blocking(move || cluster.stop().unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_private_database_that_is_killed_is_started_again() {
+    let folder = Folder::new();
+    let dev = Dev::start(&folder, &[("PUBLISH_LEASE", "2s")]).await;
+    let sent = dev.api().publish(&article("before")).await.unwrap().ok();
+    let first = postmaster(&folder).unwrap();
+    kill(first);
+    eventually("another one runs", async || postmaster(&folder).is_some_and(|pid| pid != first && runs(pid)))
+        .await;
+    let ready = async || dev.api().get("/readyz").await.unwrap().status == 200;
+    eventually("/readyz is green", ready).await;
+    assert_eq!(dev.api().published("before").await["task_id"], sent["task_id"]);
+    dev.api().publish(&article("after")).await.unwrap().ok();
+    dev.api().published("after").await;
+    let second = postmaster(&folder).unwrap();
+    assert!(dev.stop(Signal::TERM).await.0.success());
+    assert!(!runs(second));
+}
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
 }
 
 async fn blocking(mut cluster: Cluster, act: impl FnOnce(&mut Cluster) + Send + 'static) -> Cluster {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use crate::callback::signature::{SigningSecret, TOLERANCE_SECONDS};
 use crate::cli::say;
 use crate::clock::SharedClock;
-use crate::http::AppState;
+use crate::http::{AppState, Kind, Problem};
 
 /// How many callbacks are kept to be looked at.
 const KEPT_MAX: usize = 100;
@@ -36,7 +37,12 @@ async fn list(State(receiver): State<Receiver>) -> Json<Value> {
     Json(json!({"callbacks": kept.iter().rev().collect::<Vec<_>>()}))
 }
 
-async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn receive(
+    State(receiver): State<Receiver>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<StatusCode, Problem> {
+    let body = body.map_err(|_| Problem::new(Kind::PayloadTooLarge, "no callback of ours is that large"))?;
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let id = header("webhook-id");
     let now = receiver.clock.now().timestamp();
@@ -57,9 +63,11 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
         text("url")
     ));
     let mut kept = receiver.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    // Of what is not ours, only that it came.
+    let event = if verified { event } else { Value::Null };
     kept.push_back(json!({"webhook_id": id, "verified": verified, "event": event}));
     if kept.len() > KEPT_MAX {
         kept.pop_front();
     }
-    if verified { StatusCode::NO_CONTENT } else { StatusCode::UNAUTHORIZED }
+    Ok(if verified { StatusCode::NO_CONTENT } else { StatusCode::UNAUTHORIZED })
 }

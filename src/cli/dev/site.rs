@@ -16,6 +16,9 @@ use super::DEMO;
 use crate::connector::static_site::CONTENT_SECURITY_POLICY;
 use crate::http::{AppState, Kind, Problem};
 
+/// The longest name in a site, in characters: a tenant's, a site's, or a page's with its ending.
+const NAME_MAX: usize = 100;
+
 pub(super) fn routes(root: PathBuf) -> Router<AppState> {
     Router::new()
         .route("/site", get(Redirect::permanent("/site/")))
@@ -35,9 +38,9 @@ async fn page(State(root): State<PathBuf>, mut request: Request) -> Response {
         // The demo site's index; its links are absolute.
         return served(ServeFile::new(index).oneshot(request).await);
     }
-    // Files that are just being written begin with a dot, however it is spelt.
-    let hidden = path.split('/').any(|part| part.starts_with('.') || part.starts_with('%'));
-    if hidden {
+    // Files that are just being written begin with a dot; no name of ours is long, or needs to be encoded.
+    let foreign = |part: &str| part.starts_with('.') || part.contains('%') || part.len() > NAME_MAX;
+    if path.split('/').any(foreign) {
         return not_found();
     }
     let Ok(uri) = Uri::try_from(path) else { return not_found() };

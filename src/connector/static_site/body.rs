@@ -26,6 +26,14 @@ pub(super) const MAX_WRITTEN_BYTES: usize = 16 * 1024 * 1024;
 /// attributes would take minutes.
 pub(super) const MAX_ATTRIBUTES: usize = 2_000;
 
+/// How many attributes of open formatting elements may be compared: the parser holds each new one against all that are
+/// open, attribute by attribute. A release build does about two million a second, ordinary text needs a few thousand.
+pub(super) const MAX_COMPARISONS: usize = 5_000_000;
+
+/// The formatting elements (WHATWG HTML §13.2.4.2), which the parser opens again where they were not closed.
+const FORMATTING: [&str; 14] =
+    ["a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"];
+
 /// How many times over the text may be read while its attributes are counted; ordinary text is read once.
 const COUNTING_PASSES: usize = 64;
 
@@ -48,6 +56,10 @@ pub(super) enum TooComplex {
         "content_html grows beyond {MAX_WRITTEN_BYTES} bytes when its elements are closed: close its formatting elements"
     )]
     Long,
+    #[error(
+        "content_html leaves formatting elements with many attributes open: close them, or take the attributes out"
+    )]
+    Formatting,
     #[error("content_html has a tag of more than {MAX_ATTRIBUTES} attributes: take them out")]
     Attributes,
     #[error(
@@ -87,7 +99,7 @@ fn parsed(html: &str) -> Result<Html, TooComplex> {
     let context = QualName::new(None, ns!(html), local_name!("body"));
     let sink = HtmlTreeSink::new(Html::new_fragment());
     let mut parser = html5ever::parse_fragment(sink, options, context, Vec::new(), false);
-    let (mut rest, mut seen) = (html, 0);
+    let (mut rest, mut seen, mut comparisons) = (html, 0, 0);
     while !rest.is_empty() {
         let (chunk, tail) = rest.split_at(rest.ceil_char_boundary(CHUNK_BYTES.min(rest.len())));
         rest = tail;
@@ -98,13 +110,28 @@ fn parsed(html: &str) -> Result<Html, TooComplex> {
         if count > MAX_NODES {
             return Err(TooComplex::Large);
         }
-        if nodes.rev().take(count - seen).any(|node| node.ancestors().take(MAX_DEPTH + 1).count() > MAX_DEPTH)
-        {
-            return Err(TooComplex::Deep);
+        for node in nodes.rev().take(count - seen) {
+            if node.ancestors().take(MAX_DEPTH + 1).count() > MAX_DEPTH {
+                return Err(TooComplex::Deep);
+            }
+            if let Some(attributes) = formatting_attributes(node.value()) {
+                let open =
+                    node.ancestors().filter(|node| formatting_attributes(node.value()).is_some()).count();
+                comparisons += open * (attributes + 1);
+            }
+        }
+        if comparisons > MAX_COMPARISONS {
+            return Err(TooComplex::Formatting);
         }
         seen = count;
     }
     Ok(parser.finish())
+}
+
+/// How many attributes a formatting element has; none for any other node.
+fn formatting_attributes(node: &Node) -> Option<usize> {
+    let element = node.as_element().filter(|element| FORMATTING.contains(&element.name()))?;
+    Some(element.attrs().count())
 }
 
 /// Whether some tag has more than [`MAX_ATTRIBUTES`]. Every `<` that could begin a tag is taken to begin one, also

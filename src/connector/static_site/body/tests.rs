@@ -90,7 +90,7 @@ fn what_is_well_formed_stays() {
 fn what_would_be_slow_is_refused() {
     let many = |n: usize, f: &dyn Fn(usize) -> String| (0..n).map(f).collect::<String>();
     assert_eq!(settled(&"<div>".repeat(400_000)), Err(TooComplex::Deep));
-    assert_eq!(settled(&many(100_000, &|i| format!("<b id={i}><p>"))), Err(TooComplex::Deep));
+    assert_eq!(settled(&many(100_000, &|i| format!("<b id={i}><p>"))), Err(TooComplex::Formatting));
     assert_eq!(
         settled(&format!("<a {}>", many(300_000, &|i| format!("a{i} ")))),
         Err(TooComplex::Attributes)
@@ -101,9 +101,17 @@ fn what_would_be_slow_is_refused() {
     );
     assert_eq!(settled(&"<b".repeat(1_000_000)), Ok(String::new()));
     let reopened = "<p>".to_owned() + &many(380, &|i| format!("<b id={i}>")) + &"<p>x".repeat(2_000);
-    assert!(matches!(settled(&reopened), Err(TooComplex::Large)));
+    assert!(matches!(settled(&reopened), Err(TooComplex::Formatting)));
+    let listed = "<p><i><i><i>".to_owned() + &"<p>x".repeat(150_000);
+    assert!(matches!(settled(&listed), Err(TooComplex::Large)));
     let swollen = format!("<p><b title={}>", "y".repeat(10_000)) + &"<p>x".repeat(20_000);
     assert!(matches!(settled(&swollen), Err(TooComplex::Long)));
+    let attributes = many(600, &|i| format!("a{i} "));
+    let compared = many(390, &|i| format!("<b {attributes} z{i}>"));
+    assert_eq!(settled(&compared), Err(TooComplex::Formatting));
+    // An ordinary text, though long and in a hurry.
+    let links = "<p><b>x <i>y <a href=/z class=q rel=nofollow>z</a></i></b></p>".repeat(30_000);
+    assert!(settled(&links).is_ok());
     assert!(settled(&"<div>".repeat(380)).is_ok());
     assert!(settled(&format!("<img src=\"data:{}\">", "ab/+==".repeat(20_000))).is_ok());
 }
