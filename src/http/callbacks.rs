@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, NoQuery};
-use super::problem::{Kind, Problem, ProblemDocument};
+use super::problem::{Kind, Problem, ReadErrors};
 use super::tasks::raw_json;
 use crate::callback::event::EventBody;
 use crate::store::{CallbackRow, TryRow};
@@ -90,11 +90,7 @@ impl From<CallbackRow> for CallbackView {
     params(("event_id" = Uuid, Path, description = "The event, as in the header `webhook-id`")),
     responses(
         (status = 200, description = "The callback", body = CallbackView),
-        (status = 400, description = "`invalid_query`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthorized`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 404, description = "`not_found`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
+        ReadErrors,
     )
 )]
 pub(super) async fn get_callback(

@@ -2,11 +2,14 @@
 //!
 //! A handler returns a [`Problem`]; the outermost layer writes it down, since only there the request's id is known.
 
+use std::collections::BTreeMap;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
+use utoipa::openapi::{self, RefOr};
+use utoipa::{IntoResponses, ToSchema};
 
 use crate::article::FieldError;
 use crate::store::StoreError;
@@ -203,6 +206,31 @@ pub(super) struct ProblemDocument<'a> {
     #[serde(flatten)]
     #[schema(ignore)]
     members: &'a Map<String, Value>,
+}
+
+/// The error answers of a call that reads one thing, in the OpenAPI document.
+pub(super) struct ReadErrors;
+
+impl IntoResponses for ReadErrors {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        errors(&[
+            (400, "`invalid_query`"),
+            (401, "`unauthorized`"),
+            (403, "`forbidden`"),
+            (404, "`not_found`"),
+            (503, "`unavailable`"),
+        ])
+    }
+}
+
+/// Error answers in the OpenAPI document: problem documents of these statuses, with what each may mean.
+pub(super) fn errors(answers: &[(u16, &str)]) -> BTreeMap<String, RefOr<openapi::Response>> {
+    let problem = || openapi::Content::new(Some(openapi::Ref::from_schema_name("Problem")));
+    let answer = |(status, meaning): &(u16, &str)| {
+        let response = openapi::ResponseBuilder::new().description(*meaning).content(CONTENT_TYPE, problem());
+        (status.to_string(), response.build().into())
+    };
+    answers.iter().map(answer).collect()
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
 //! `POST /publish`.
 
 use axum::Json;
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::{self, RefOr};
+use utoipa::{IntoResponses, ToSchema};
 use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, NoQuery, idempotency_key, json_body};
-use super::problem::{Kind, Problem, ProblemDocument};
+use super::problem::{Kind, Problem, errors};
 use crate::article::{Invalid, PublishRequest, Submission};
 use crate::callback::event::ErrorView;
 use crate::store::PublicationRow;
@@ -98,6 +101,23 @@ pub(super) fn standing(publications: &[PublicationRow]) -> (Counts, Status) {
     (counts, counts.task_status(publications.iter().any(|row| row.claimed)))
 }
 
+struct PublishErrors;
+
+impl IntoResponses for PublishErrors {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        errors(&[
+            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
+            (401, "`unauthorized`"),
+            (403, "`forbidden`"),
+            (409, "`duplicate_external_id`: strict mode; also holds `task` and `hint`"),
+            (413, "`payload_too_large`"),
+            (415, "`unsupported_media_type`"),
+            (422, "`validation_failed`, `unknown_group`, `empty_group`"),
+            (503, "`unavailable`: the same request again is safe"),
+        ])
+    }
+}
+
 /// Hand in an article
 ///
 /// The article is published once on every account of its group. The same `external_id` again returns the existing
@@ -111,20 +131,7 @@ pub(super) fn standing(publications: &[PublicationRow]) -> (Counts, Status) {
     responses(
         (status = 200, description = "Accepted and on disk, or accepted before", body = PublishAnswer,
             headers(("Idempotent-Replayed" = String, description = "`true` when the task existed before this request"))),
-        (status = 400, description = "`invalid_json`, `invalid_query`, `invalid_header`", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 401, description = "`unauthorized`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 409, description = "`duplicate_external_id`: strict mode; also holds `task` and `hint`",
-            body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 413, description = "`payload_too_large`", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 415, description = "`unsupported_media_type`", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 422, description = "`validation_failed`, `unknown_group`, `empty_group`", body = ProblemDocument,
-            content_type = "application/problem+json"),
-        (status = 503, description = "`unavailable`: the same request again is safe", body = ProblemDocument,
-            content_type = "application/problem+json"),
+        PublishErrors,
     )
 )]
 pub(super) async fn publish(

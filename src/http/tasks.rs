@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, NoQuery, query};
-use super::problem::{Kind, Problem, ProblemDocument};
+use super::problem::{Kind, Problem, ReadErrors};
 use super::publish::standing;
 use crate::article::ExternalId;
 use crate::callback::event::ErrorView;
@@ -254,11 +254,7 @@ fn not_found() -> Problem {
     ),
     responses(
         (status = 200, description = "The task", body = TaskView),
-        (status = 400, description = "`invalid_query`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthorized`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 404, description = "`not_found`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
+        ReadErrors,
     )
 )]
 pub(super) async fn get_task(
@@ -290,11 +286,7 @@ pub(super) async fn get_task(
     params(("external_id" = String, Path, description = "The caller's id, percent-encoded")),
     responses(
         (status = 200, description = "The history", body = History),
-        (status = 400, description = "`invalid_query`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthorized`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 404, description = "`not_found`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
+        ReadErrors,
     )
 )]
 pub(super) async fn get_history(

@@ -114,16 +114,7 @@ impl Worker {
             submitted_at: one.submitted_at,
         };
         let connector = self.connectors.get(one.platform.as_str());
-        let begun = self.clock.instant();
-        let sighting = match connector {
-            Some(connector) => self.within_call(connector.find(&job)).await,
-            None => None,
-        };
-        let sighting = sighting.unwrap_or_else(|| {
-            let why = if connector.is_some() { "gave no answer in time" } else { "is not set up here" };
-            Sighting::CannotTell(format!("the platform {} {why}", one.platform))
-        });
-        let probe = Probe { taken: self.clock.instant() - begun, sighting: sighting.clone() };
+        let probe = self.look(connector, &job).await;
         let mut entry = JournalEntry {
             tenant_id: one.tenant_id,
             publication_id: one.publication_id,
@@ -134,7 +125,7 @@ impl Worker {
             publish: None,
             confirming: false,
         };
-        let step = after_find(sighting, known());
+        let step = after_find(probe.sighting.clone(), known());
         // Without a connector nothing is proven absent, so there is one where there is something to publish.
         let (Step::Publish, Some(connector)) = (&step, connector) else {
             entry.confirming = one.taken_over || matches!(step, Step::LookAgain(_));
@@ -151,6 +142,19 @@ impl Worker {
         let verdict = verdict.unwrap_or_else(|| Verdict::Unknown("no answer in time".to_owned()));
         let answer = describe(&verdict);
         self.conclude(&one, after_publish(verdict, known()), Some(answer)).await
+    }
+
+    /// Looks whether the article is on its platform.
+    async fn look(&self, connector: Option<&Arc<dyn Connector>>, job: &Job) -> Probe {
+        let begun = self.clock.instant();
+        let sighting = match connector {
+            Some(connector) => self
+                .within_call(connector.find(job))
+                .await
+                .unwrap_or_else(|| Sighting::CannotTell("the platform gave no answer in time".to_owned())),
+            None => Sighting::CannotTell("this platform is not set up here".to_owned()),
+        };
+        Probe { taken: self.clock.instant() - begun, sighting }
     }
 
     /// The answer of a platform, within half the lease; none if it does not come.
