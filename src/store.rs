@@ -241,6 +241,8 @@ fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
         ("idle_in_transaction_session_timeout", "10s"),
         // Compiling costs more than any of our statements takes.
         ("jit", "off"),
+        // To plan our statements takes longer than to run them, so each is planned once for all values.
+        ("plan_cache_mode", "force_generic_plan"),
         // A plan is kept while its tables grow: what looks good on a small one must be good on a large one.
         ("enable_seqscan", "off"),
     ]))
