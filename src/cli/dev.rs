@@ -49,6 +49,9 @@ const LOOK_AFTER_DATABASE: Duration = Duration::from_millis(500);
 /// How long a database that is named is waited for at the start.
 const DATABASE_WITHIN: Duration = Duration::from_secs(10);
 
+/// The pause between two tries meanwhile.
+const DATABASE_AGAIN: Duration = Duration::from_millis(250);
+
 #[derive(Args)]
 pub(super) struct Dev {
     /// Start over: remove the private database, the site and the keys first
@@ -258,16 +261,18 @@ async fn migrate(store: &Store, url: &str) -> Result<(), StoreError> {
             match migrated {
                 Err(error) if error.is_passing() => {
                     tracing::warn!(%error, "waiting for the database");
-                    tokio::time::sleep(Duration::from_millis(250)).await;
+                    tokio::time::sleep(DATABASE_AGAIN).await;
                 }
                 done => return done,
             }
         }
     });
-    match begun.await {
-        Ok(done) => done,
-        Err(_) => crate::store::reach(url).await,
+    if let Ok(done) = begun.await {
+        return done;
     }
+    // Once more, for the reason.
+    crate::store::reach(url).await?;
+    store.migrate().await
 }
 
 /// Makes what is missing of the demo tenant; its key and its secret stay what they were.
