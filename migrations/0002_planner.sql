@@ -6,16 +6,6 @@
 -- good, and until it has seen for itself, that of other columns no two rows are alike. It learns that by ANALYZE only, and
 -- only from a table that holds a row: one is written, looked at, and taken out again.
 
-DO $$
-DECLARE name text;
-BEGIN
-    FOREACH name IN ARRAY ARRAY['signing_secrets', 'api_keys', 'accounts', 'lanes', 'groups', 'group_members', 'tasks',
-        'articles', 'publications', 'attempts', 'transitions', 'events', 'callbacks', 'callback_tries', 'receivers']
-    LOOP
-        EXECUTE format('ALTER TABLE %I ALTER COLUMN tenant_id SET (n_distinct = 1)', name);
-    END LOOP;
-END $$;
-
 INSERT INTO signing_secrets (tenant_id, secret_id, sealed, created_at)
     VALUES (gen_random_uuid(), gen_random_uuid(), '', now());
 INSERT INTO api_keys (tenant_id, key_id, secret_hash, scopes, created_at)
@@ -53,6 +43,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['signing_secrets', 'api_keys', 'accounts', 'lanes', 'groups', 'group_members', 'tasks',
         'articles', 'publications', 'attempts', 'transitions', 'events', 'callbacks', 'callback_tries', 'receivers']
     LOOP
+        EXECUTE format('ALTER TABLE %I ALTER COLUMN tenant_id SET (n_distinct = 1)', name);
         EXECUTE format('ANALYZE %I', name);
         -- Empties it, and has the planner take it for one it has never seen: not for a tiny one, which it would scan.
         EXECUTE format('TRUNCATE %I', name);
