@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The longest group code, in characters.
 pub const GROUP_CODE_MAX: usize = 64;
@@ -62,9 +64,50 @@ impl fmt::Display for GroupCode {
     }
 }
 
+/// What an account logs in with, as its platform defines it: a JSON object. It does not show.
+#[derive(Clone)]
+pub struct Credentials(SecretString);
+
+impl Credentials {
+    /// None set.
+    #[must_use]
+    pub fn none() -> Self {
+        Self("{}".into())
+    }
+
+    /// Credentials of that JSON text; what cannot be read has no members.
+    #[must_use]
+    pub fn from_json(text: &[u8]) -> Self {
+        Self(String::from_utf8_lossy(text).into_owned().into())
+    }
+
+    /// The member of that name, if it is a text.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<SecretString> {
+        let members = serde_json::from_str::<Value>(self.0.expose_secret()).ok()?;
+        members.get(name)?.as_str().map(Into::into)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(…)")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_do_not_show() {
+        let credentials = Credentials::from_json(br#"{"secret": "hunter2", "n": 1}"#);
+        assert_eq!(credentials.text("secret").unwrap().expose_secret(), "hunter2");
+        assert!(credentials.text("n").is_none() && credentials.text("other").is_none());
+        assert!(!format!("{credentials:?}").contains("hunter2"));
+        assert!(Credentials::none().text("secret").is_none());
+        assert!(Credentials::from_json(b"\xff").text("secret").is_none());
+    }
 
     #[test]
     fn group_codes_follow_their_rule() {

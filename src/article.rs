@@ -22,6 +22,7 @@ mod url;
 pub use digest::{Digests, OptionsSent};
 pub use parse::{FieldError, Invalid};
 pub use schema::PublishRequest;
+pub use url::is_http_url;
 
 /// The longest `external_id`, in characters (Unicode scalar values).
 pub const EXTERNAL_ID_MAX: usize = 200;

@@ -3,14 +3,19 @@
 //! A connector knows a platform and nothing of tasks, leases or databases: it is asked to look for a marked article,
 //! or to publish one, and says what it saw. What follows from that is decided by [`crate::task`].
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
+use uuid::Uuid;
 
+use crate::account::Credentials;
 use crate::article::Content;
+use crate::store::Claimed;
 
+pub mod http_bridge;
 pub mod static_site;
 
 /// A connector's answer, when it comes.
@@ -40,12 +45,41 @@ pub struct Job {
     pub marker: String,
     /// The tenant's name.
     pub tenant: String,
+    /// The publication, by which a platform that answers later names it.
+    pub publication_id: Uuid,
+    /// Which run of it.
+    pub round: i32,
+    /// The caller's id of the article.
+    pub external_id: String,
+    /// The account.
+    pub account_id: String,
     /// The account's settings, as its platform defines them.
     pub settings: Value,
+    /// The account's credentials, as its platform defines them.
+    pub credentials: Credentials,
     /// The article.
     pub content: Content,
     /// When the task was submitted: the article's date.
     pub submitted_at: DateTime<Utc>,
+}
+
+impl Job {
+    /// What a publication in hand asks for.
+    #[must_use]
+    pub fn of(one: &Claimed, marker: &str, credentials: Credentials) -> Self {
+        Self {
+            marker: marker.to_owned(),
+            tenant: one.tenant.clone(),
+            publication_id: one.publication_id,
+            round: one.round,
+            external_id: one.external_id.clone(),
+            account_id: one.account_id.clone(),
+            settings: one.settings.clone(),
+            credentials,
+            content: one.content.clone(),
+            submitted_at: one.submitted_at,
+        }
+    }
 }
 
 /// Where an article stands on a platform.
@@ -53,17 +87,25 @@ pub struct Job {
 pub struct Remote {
     /// The public address.
     pub url: String,
-    /// The platform's own id of it.
-    pub remote_id: String,
+    /// The platform's own id of it, where it gives one.
+    pub remote_id: Option<String>,
 }
 
 /// An error to be shown to the tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Stable, `snake_case`.
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// What happened and what to do, in a sentence.
     pub message: String,
+}
+
+impl Failure {
+    /// A failure of that code.
+    #[must_use]
+    pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
+    }
 }
 
 /// What a look-up by marker saw.
@@ -75,6 +117,8 @@ pub enum Sighting {
     Absent,
     /// The platform could not be asked; why.
     CannotTell(String),
+    /// The platform drops a second request with our key and answers it: sending the same request again is the look-up.
+    SendToAsk,
 }
 
 /// What a request to publish came to.
@@ -84,8 +128,14 @@ pub enum Verdict {
     Done(Remote),
     /// The platform proved that it did nothing; another try may succeed.
     Transient(Failure),
-    /// The platform proved that it did nothing, and another try would end the same.
+    /// The platform has the article and works on it; what comes of it is told later, or when it is asked again.
+    Accepted,
+    /// Nothing was done, and another try would end the same.
     Rejected(Failure),
+    /// The platform itself says that it failed and published nothing: a retry by the caller may help.
+    Reported(Failure),
+    /// The platform itself says that it does not let the account in.
+    LoginExpired(Failure),
     /// Neither is proven: it is to be looked up, not repeated.
     Unknown(String),
 }

@@ -14,13 +14,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::callback::deliver::{self, Dispatcher, Recorder};
 use crate::clock::SharedClock;
+use crate::connector::Connector;
+use crate::connector::http_bridge::{self, HttpBridge};
 use crate::connector::static_site::StaticSite;
 use crate::http::{self, AppState};
 use crate::outbound::{Client, Policy, SetupError};
 use crate::retry::Schedule;
 use crate::store::{ClaimLimits, Queue, Store, StoreError};
 use crate::task::accept::Acceptor;
-use crate::task::settle::{Settler, Settling};
+use crate::task::settle::{Settler, Settling, telling};
 use crate::task::work::{self, Connectors, Worker};
 use crate::turns::{Turns, Wake};
 use crate::vault::Vault;
@@ -130,15 +132,18 @@ fn start_loops(
     tracker: &TaskTracker,
 ) -> Result<(), CannotStart> {
     let clock = plan.clock;
+    let client = Client::new(plan.policy, clock.clone())?;
+    let telling = telling(plan.callback_schedule.wait(0).unwrap_or_default());
     let settling = Settling {
         store: store.clone(),
-        first_wait: plan.callback_schedule.wait(0).unwrap_or_default(),
+        telling,
         work: work.clone(),
         deliver: deliver.clone(),
         stop: stop.clone(),
     };
     let owner = owner(&clock);
-    let mut connectors = Connectors::new();
+    let bridge = HttpBridge::new(client.clone(), plan.lease / 2, clock.clone());
+    let mut connectors = Connectors::from([(http_bridge::PLATFORM, Arc::new(bridge) as Arc<dyn Connector>)]);
     if let Some((root, url)) = plan.site {
         connectors.insert("static_site", Arc::new(StaticSite::new(root, &url, clock.clone())));
     }
@@ -147,6 +152,8 @@ fn start_loops(
         vault: plan.vault.clone(),
         connectors,
         settler: Settler::start(settling, tracker),
+        telling,
+        deliver: deliver.clone(),
         limits: ClaimLimits { owner: owner.clone(), lease: plan.lease },
         retries: plan.retries,
         clock: clock.clone(),
@@ -156,7 +163,7 @@ fn start_loops(
     let dispatcher = Arc::new(Dispatcher {
         store: store.clone(),
         vault: plan.vault,
-        client: Client::new(plan.policy, clock.clone())?,
+        client,
         recorder: Recorder::start(store.clone(), deliver.clone(), stop.clone(), tracker),
         limits: ClaimLimits { owner, lease: plan.callback_timeout + deliver::LEASE_MARGIN },
         schedule: plan.callback_schedule,

@@ -30,6 +30,12 @@ impl Schedule {
     pub fn wait(&self, n: usize) -> Option<Duration> {
         self.0.get(n).copied()
     }
+
+    /// The wait before try number `n`, where the last step repeats; none if the schedule is empty.
+    #[must_use]
+    pub fn wait_repeating(&self, n: usize) -> Option<Duration> {
+        self.wait(n).or_else(|| self.0.last().copied())
+    }
 }
 
 /// Why a duration or a schedule cannot be read.
@@ -113,7 +119,10 @@ mod tests {
         let waits = (0..4).map(|n| schedule.wait(n)).collect::<Vec<_>>();
         let seconds = |s| Some(Duration::from_secs(s));
         assert_eq!(waits, [seconds(0), seconds(5), seconds(30), None]);
-        assert_eq!(" ".parse::<Schedule>().unwrap().wait(0), None);
+        let repeating = (0..5).map(|n| schedule.wait_repeating(n)).collect::<Vec<_>>();
+        assert_eq!(repeating, [seconds(0), seconds(5), seconds(30), seconds(30), seconds(30)]);
+        let empty = " ".parse::<Schedule>().unwrap();
+        assert_eq!((empty.wait(0), empty.wait_repeating(0)), (None, None));
         assert_eq!("5s,,".parse::<Schedule>(), Err(BadSchedule::Duration(String::new())));
         assert_eq!(vec!["1s"; 101].join(",").parse::<Schedule>(), Err(BadSchedule::TooMany));
     }

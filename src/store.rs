@@ -20,18 +20,20 @@ mod due;
 mod events;
 mod history;
 mod journal;
+mod logins;
+mod moves;
 mod publications;
-mod settle;
 mod tasks;
 mod tenants;
 
 pub use accounts::{Member, NewAccount};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
-pub use due::Queue;
+pub use due::{Due, Queue};
 pub use history::{HistoryRow, HistorySource};
-pub use journal::JournalEntry;
+pub use journal::{JournalEntry, OpenTries};
+pub use logins::LOGIN_EXPIRED;
+pub use moves::{Composed, Move, Moved, Telling};
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
-pub use settle::{Settled, Settlement};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
 pub use tenants::{AuthenticatedKey, KeyRow, Tenant};
 

@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 use crate::clock::SharedClock;
 use crate::retry::jittered;
-use crate::store::{CLAIM_MOST, Queue, Store, StoreError};
+use crate::store::{CLAIM_MOST, Due, Queue, Store, StoreError};
 
 /// How long a walk sleeps when nothing is due: what another node accepted starts within it.
 const POLL: Duration = Duration::from_millis(800);
 
-/// How long a tenant rests whose claim came back empty or failed: its lanes are full, or somebody else was faster.
-const REST: Duration = Duration::from_secs(1);
+/// How long a tenant rests at most whose claim came back empty or failed: its lanes are full, or somebody else was faster.
+pub const REST: Duration = Duration::from_secs(1);
 
 /// How many tenants one question returns.
 const TENANTS_AT_ONCE: i64 = 64;
@@ -44,14 +44,23 @@ impl Wake {
     }
 }
 
+/// What came of a turn.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    /// How much was taken.
+    pub taken: usize,
+    /// How long the tenant rests if that was nothing.
+    pub rest: Duration,
+}
+
 /// Who has turns: workers and dispatchers.
 pub trait TakesTurns: Send + Sync {
-    /// Takes what a tenant has, with a slot for each of it out of those handed over, and returns how much that was.
+    /// Takes what a tenant has, with a slot for each of it out of those handed over.
     fn take_turn(
         self: &Arc<Self>,
-        tenant_id: Uuid,
+        due: &Due,
         slots: OwnedSemaphorePermit,
-    ) -> impl Future<Output = Result<usize, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Turn, StoreError>> + Send;
 }
 
 /// A walk.
@@ -76,37 +85,52 @@ impl Turns {
         let mut after = Uuid::nil();
         let mut taken_this_lap = 0;
         let mut resting = HashMap::<Uuid, Instant>::new();
+        // When the next thing is due, as far as this lap has seen.
+        let mut next = None::<Instant>;
         while !self.stop.is_cancelled() {
             let woken = self.wake.woken();
             resting.retain(|tenant, until| !woken.contains(tenant) && *until > self.clock.instant());
-            let due = match self.store.tenants_due(self.queue, after, TENANTS_AT_ONCE).await {
+            let due = match self.store.tenants_due(self.queue, after, TENANTS_AT_ONCE, POLL).await {
                 Ok(due) => due,
                 Err(error) => {
                     tracing::warn!(queue = ?self.queue, %error, "cannot ask what is due");
-                    self.pause().await;
+                    self.pause(None).await;
                     continue;
                 }
             };
             let end_of_lap = due.len() < usize::try_from(TENANTS_AT_ONCE).unwrap_or(usize::MAX);
-            after = due.last().filter(|_| !end_of_lap).copied().unwrap_or(Uuid::nil());
-            for tenant_id in due {
-                if resting.contains_key(&tenant_id) {
+            after = due.last().filter(|_| !end_of_lap).map_or(Uuid::nil(), |last| last.tenant_id);
+            for one in due {
+                let tenant_id = one.tenant_id;
+                let soon = match Duration::try_from_secs_f64(one.seconds) {
+                    Ok(wait) if !wait.is_zero() => Some(self.clock.instant() + wait),
+                    _ => resting.get(&tenant_id).copied(),
+                };
+                if let Some(soon) = soon {
+                    next = Some(next.map_or(soon, |next| next.min(soon)));
                     continue;
                 }
                 let Some(slots) = self.free_slots().await else { return };
-                match taker.take_turn(tenant_id, slots).await {
-                    Ok(0) => {
-                        resting.insert(tenant_id, self.clock.instant() + REST);
+                let rest = match taker.take_turn(&one, slots).await {
+                    Ok(Turn { taken: 0, rest }) => rest,
+                    Ok(Turn { taken, .. }) => {
+                        taken_this_lap += taken;
+                        continue;
                     }
-                    Ok(count) => taken_this_lap += count,
                     Err(error) => {
                         tracing::warn!(queue = ?self.queue, %tenant_id, %error, "cannot claim");
-                        resting.insert(tenant_id, self.clock.instant() + REST);
+                        REST
                     }
-                }
+                };
+                let until = self.clock.instant() + rest;
+                resting.insert(tenant_id, until);
+                next = Some(next.map_or(until, |next| next.min(until)));
             }
-            if end_of_lap && mem::take(&mut taken_this_lap) == 0 {
-                self.pause().await;
+            if end_of_lap {
+                let next = next.take();
+                if mem::take(&mut taken_this_lap) == 0 {
+                    self.pause(next).await;
+                }
             }
         }
     }
@@ -120,10 +144,13 @@ impl Turns {
         }
     }
 
-    async fn pause(&self) {
+    /// Waits for a wake-up, for what is due `next`, or for the poll.
+    async fn pause(&self, next: Option<Instant>) {
+        let poll = jittered(POLL, self.clock.fraction());
+        let wait = next.map_or(poll, |next| poll.min(next.saturating_duration_since(self.clock.instant())));
         tokio::select! {
             () = self.wake.signal.notified() => {}
-            () = tokio::time::sleep(jittered(POLL, self.clock.fraction())) => {}
+            () = tokio::time::sleep(wait) => {}
             () = self.stop.cancelled() => {}
         }
     }

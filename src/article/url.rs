@@ -24,6 +24,12 @@ pub(super) fn check(text: &str) -> Result<(), BadUrl> {
     if http && spelt_out && url.has_host() { Ok(()) } else { Err(BadUrl::NotHttp) }
 }
 
+/// Whether a text is an absolute http(s) URL of at most [`URL_MAX`] characters.
+#[must_use]
+pub fn is_http_url(text: &str) -> bool {
+    check(text).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

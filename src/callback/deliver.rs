@@ -6,15 +6,14 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
-use super::signature::SigningSecret;
+use super::signature::{SigningSecret, signed_headers};
 use crate::clock::SharedClock;
 use crate::gather::{Bounds, Gatherer};
 use crate::outbound::{Answer, CallError, Client, Limits, retry_after};
 use crate::retry::{Schedule, jittered};
-use crate::store::{ClaimLimits, ClaimedCallback, RecordedTry, Store, StoreError, Then};
-use crate::turns::{TakesTurns, Wake};
+use crate::store::{ClaimLimits, ClaimedCallback, Due, RecordedTry, Store, StoreError, Then};
+use crate::turns::{REST, TakesTurns, Turn, Wake};
 use crate::vault::Vault;
 
 /// How many deliveries one node has in hand at once: each waits for its receiver most of the time.
@@ -106,9 +105,10 @@ pub struct Dispatcher {
 impl TakesTurns for Dispatcher {
     async fn take_turn(
         self: &Arc<Self>,
-        tenant_id: Uuid,
+        due: &Due,
         mut slots: OwnedSemaphorePermit,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<Turn, StoreError> {
+        let tenant_id = due.tenant_id;
         // Read before anything is claimed: an unsigned callback cannot be sent.
         let secrets: Arc<[_]> = self.store.signing_secrets(tenant_id, &self.vault).await?.into();
         let claimed = self.store.claim_callbacks(tenant_id, &self.limits).await?;
@@ -121,13 +121,14 @@ impl TakesTurns for Dispatcher {
                 dispatcher.send(one, &secrets).await;
             });
         }
-        Ok(taken)
+        Ok(Turn { taken, rest: REST })
     }
 }
 
 impl Dispatcher {
     async fn send(&self, one: ClaimedCallback, secrets: &[SigningSecret]) {
-        let headers = headers(one.event_id, self.clock.now().timestamp(), &one.body, secrets);
+        let id = one.event_id.to_string();
+        let headers = signed_headers(&id, self.clock.now().timestamp(), &one.body, secrets);
         let begun = self.clock.instant();
         let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_HEAD_BYTES };
         let answer = self.client.post(&one.url, &headers, one.body, limits).await;
@@ -145,18 +146,6 @@ impl Dispatcher {
         // Not recorded: the service is stopping, and the lease will run out.
         let _ = self.recorder.gatherer.submit_patiently(record).await;
     }
-}
-
-/// The headers of Standard Webhooks 1.0; with several secrets, a signature by each.
-fn headers(id: Uuid, timestamp: i64, body: &[u8], secrets: &[SigningSecret]) -> [(&'static str, String); 4] {
-    let id = id.to_string();
-    let signatures = secrets.iter().map(|secret| secret.sign(&id, timestamp, body)).collect::<Vec<_>>();
-    [
-        ("content-type", "application/json".to_owned()),
-        ("webhook-id", id),
-        ("webhook-timestamp", timestamp.to_string()),
-        ("webhook-signature", signatures.join(" ")),
-    ]
 }
 
 fn describe(answer: Result<Answer, CallError>) -> (Option<u16>, Option<Vec<u8>>, Option<String>) {

@@ -76,6 +76,23 @@ impl SigningSecret {
     }
 }
 
+/// The headers of Standard Webhooks 1.0 for one message; with several secrets, a signature by each.
+#[must_use]
+pub fn signed_headers(
+    id: &str,
+    timestamp: i64,
+    body: &[u8],
+    secrets: &[SigningSecret],
+) -> [(&'static str, String); 4] {
+    let signatures = secrets.iter().map(|secret| secret.sign(id, timestamp, body)).collect::<Vec<_>>();
+    [
+        ("content-type", "application/json".to_owned()),
+        ("webhook-id", id.to_owned()),
+        ("webhook-timestamp", timestamp.to_string()),
+        ("webhook-signature", signatures.join(" ")),
+    ]
+}
+
 fn hmac(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"))
 }

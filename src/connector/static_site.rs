@@ -140,7 +140,7 @@ impl Site {
     }
 
     fn remote(&self, marker: &str) -> Remote {
-        Remote { url: format!("{}/{marker}.html", self.base), remote_id: marker.to_owned() }
+        Remote { url: format!("{}/{marker}.html", self.base), remote_id: Some(marker.to_owned()) }
     }
 }
 
@@ -187,13 +187,13 @@ impl Connector for StaticSite {
 impl Shared {
     /// The site that a job names; all names are checked here, whoever else has.
     fn site(&self, job: &Job) -> Result<Arc<Site>, Failure> {
-        let settings = check_settings(&job.settings)
-            .map_err(|error| Failure { code: "bad_settings", message: error.to_string() })?;
+        let settings =
+            check_settings(&job.settings).map_err(|error| Failure::new("bad_settings", error.to_string()))?;
         for (what, ok) in [("tenant", is_name(&job.tenant)), ("marker", is_marker(&job.marker))] {
             if !ok {
                 let message =
                     format!("the {what} cannot be part of a file's name: report this to the operator");
-                return Err(Failure { code: "bad_name", message });
+                return Err(Failure::new("bad_name", message));
             }
         }
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
@@ -265,10 +265,10 @@ impl Shared {
         match placed.await {
             Ok((Ok(()), Ok(true))) => Ok(()),
             Ok((Ok(()), Ok(false))) => Err(Verdict::Unknown("the page was written and is gone".to_owned())),
-            Ok((Err(error), Ok(false))) => Err(Verdict::Transient(Failure {
-                code: "site_unwritable",
-                message: format!("the page could not be written; make the site's folder writable: {error}"),
-            })),
+            Ok((Err(error), Ok(false))) => Err(Verdict::Transient(Failure::new(
+                "site_unwritable",
+                format!("the page could not be written; make the site's folder writable: {error}"),
+            ))),
             Ok((Err(error), _) | (Ok(()), Err(error))) => Err(Verdict::Unknown(error.to_string())),
             Err(panic) => Err(Verdict::Unknown(panic.to_string())),
         }
@@ -316,7 +316,7 @@ async fn seen(site: &Arc<Site>, marker: &str) -> io::Result<bool> {
 }
 
 fn rejected(code: &'static str, why: &dyn std::fmt::Display) -> Verdict {
-    Verdict::Rejected(Failure { code, message: why.to_string() })
+    Verdict::Rejected(Failure::new(code, why.to_string()))
 }
 
 #[cfg(test)]

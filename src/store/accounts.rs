@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::{Store, StoreError};
 use crate::account::GroupCode;
+use crate::vault::Place;
 
 /// An account to be created.
 #[derive(Debug, Clone)]
@@ -29,6 +30,16 @@ pub struct Member {
     pub platform: String,
     /// Its id on the platform.
     pub account_id: String,
+}
+
+/// Where an account's credentials are sealed for; `row` is [`credentials_row`].
+pub(super) const fn credentials_place(tenant_id: Uuid, row: &str) -> Place<'_> {
+    Place { tenant_id, table: "accounts", column: "credentials_sealed", row }
+}
+
+/// The row of an account's credentials: neither part holds a slash.
+pub(super) fn credentials_row(platform: &str, account_id: &str) -> String {
+    format!("{platform}/{account_id}")
 }
 
 impl Store {

@@ -1,8 +1,11 @@
 //! Which tenants have something due: the question the loops ask first.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use super::{Store, StoreError};
+use crate::retry::interval;
 
 /// What a loop works through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,45 +16,74 @@ pub enum Queue {
     Callbacks,
 }
 
+/// A tenant that has something due now, or soon.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Due {
+    /// The tenant.
+    pub tenant_id: Uuid,
+    /// How long until then: zero if it is due; how long it has been due, negative.
+    pub seconds: f64,
+    /// Whether accounts of it have lost their login while something is due, or had it renewed while something waits.
+    pub logins: bool,
+}
+
 impl Store {
-    /// At most `limit` tenants after `after` (in the order of their ids) that have something due, or held by a lease
-    /// that ran out.
+    /// At most `limit` tenants after `after` (in the order of their ids) that have something due within `horizon`, or held
+    /// by a lease that runs out by then.
     ///
     /// Asked for the earliest, in the order of the index: for `EXISTS` the planner may read the table from its
     /// beginning instead, where what is finished lies, since it expects to meet a due row soon.
-    pub async fn tenants_due(&self, queue: Queue, after: Uuid, limit: i64) -> Result<Vec<Uuid>, StoreError> {
-        let skew = self.clock.skew();
+    pub async fn tenants_due(
+        &self,
+        queue: Queue,
+        after: Uuid,
+        limit: i64,
+        horizon: Duration,
+    ) -> Result<Vec<Due>, StoreError> {
+        let (skew, horizon) = (self.clock.skew(), interval(horizon));
         let tenants = match queue {
             Queue::Publications => {
-                sqlx::query_scalar!(
-                    "SELECT t.tenant_id FROM tenants t CROSS JOIN LATERAL (SELECT
-                        (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
-                            AND p.status = 'running' ORDER BY p.tenant_id, p.lease_until LIMIT 1) AS lease_until,
-                        (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
-                            AND p.status = 'submitted' AND p.fence >= 0 ORDER BY p.tenant_id, p.due_at LIMIT 1) AS due_at) l
-                    WHERE t.tenant_id > $1
-                        AND (l.lease_until <= now() + $3::interval OR l.due_at <= now() + $3::interval)
-                    ORDER BY t.tenant_id LIMIT $2",
+                sqlx::query_as!(
+                    Due,
+                    r#"SELECT t.tenant_id,
+                        CASE WHEN l.resuming THEN 0 ELSE extract(epoch FROM l.at - now() - $3::interval) END::float8 AS "seconds!",
+                        (l.parked OR l.resuming) AS "logins!"
+                    FROM tenants t CROSS JOIN LATERAL (SELECT
+                        least(
+                            (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
+                                AND p.status = 'running' ORDER BY p.tenant_id, p.lease_until LIMIT 1),
+                            (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
+                                AND p.status = 'submitted' AND p.fence >= 0 ORDER BY p.tenant_id, p.due_at LIMIT 1),
+                            (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
+                                AND p.status = 'running' AND p.lease_until IS NULL AND p.fence >= 0
+                                ORDER BY p.tenant_id, p.due_at LIMIT 1)) AS at,
+                        EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.login_state = 'login_expired') AS parked,
+                        EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.resume_from IS NOT NULL) AS resuming) l
+                    WHERE t.tenant_id > $1 AND (l.at <= now() + $3::interval + $4::interval OR l.resuming)
+                    ORDER BY t.tenant_id LIMIT $2"#,
                     after,
                     limit,
                     skew as _,
+                    horizon as _,
                 )
                 .fetch_all(&self.pool)
                 .await?
             }
             Queue::Callbacks => {
-                sqlx::query_scalar!(
-                    "SELECT t.tenant_id FROM tenants t CROSS JOIN LATERAL (SELECT
+                sqlx::query_as!(
+                    Due,
+                    r#"SELECT t.tenant_id, extract(epoch FROM l.at - now() - $3::interval)::float8 AS "seconds!", false AS "logins!"
+                    FROM tenants t CROSS JOIN LATERAL (SELECT least(
                         (SELECT c.lease_until FROM callbacks c WHERE c.tenant_id = t.tenant_id
-                            AND c.lease_until IS NOT NULL ORDER BY c.tenant_id, c.lease_until LIMIT 1) AS lease_until,
+                            AND c.lease_until IS NOT NULL ORDER BY c.tenant_id, c.lease_until LIMIT 1),
                         (SELECT c.due_at FROM callbacks c WHERE c.tenant_id = t.tenant_id AND c.status = 'pending'
-                            AND c.lease_until IS NULL AND c.fence >= 0 ORDER BY c.tenant_id, c.due_at LIMIT 1) AS due_at) l
-                    WHERE t.tenant_id > $1
-                        AND (l.lease_until <= now() + $3::interval OR l.due_at <= now() + $3::interval)
-                    ORDER BY t.tenant_id LIMIT $2",
+                            AND c.lease_until IS NULL AND c.fence >= 0 ORDER BY c.tenant_id, c.due_at LIMIT 1)) AS at) l
+                    WHERE t.tenant_id > $1 AND l.at <= now() + $3::interval + $4::interval
+                    ORDER BY t.tenant_id LIMIT $2"#,
                     after,
                     limit,
                     skew as _,
+                    horizon as _,
                 )
                 .fetch_all(&self.pool)
                 .await?

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::settle::NewEvent;
+use super::moves::NewEvent;
 use super::{Store, StoreError};
 
 /// How many deliveries to one receiver of a tenant run at once: a slow one then holds this many, not all.

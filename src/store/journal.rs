@@ -21,19 +21,32 @@ pub struct JournalEntry<'a> {
     pub marker: &'a str,
     /// The lease from now on.
     pub lease: Duration,
-    /// The number of the probe among the holder's steps, its outcome and detail, and how long it took.
-    pub probe: (i32, &'static str, Option<&'a str>, Duration),
+    /// Of a look at the platform: its number among the holder's steps, outcome and detail, and how long it took.
+    pub probe: Option<(i32, &'static str, Option<&'a str>, Duration)>,
     /// The number of the try that is about to begin, if one is.
     pub publish: Option<i32>,
     /// Whether the outcome is being found out.
     pub confirming: bool,
 }
 
+/// The tries of a publication whose outcome is unknown.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenTries {
+    /// How many there are.
+    pub tries: i64,
+    /// To how many of them the platform said that it was working on the article.
+    pub accepted: i64,
+    /// When the earliest of them began.
+    pub since: Option<DateTime<Utc>>,
+}
+
 impl Store {
     /// Writes an entry and renews the lease, in one statement: were they two, a successor could begin between them.
     /// False if the lease was lost: then nothing was written, and nothing may be done.
     pub async fn journal(&self, entry: &JournalEntry<'_>) -> Result<bool, StoreError> {
-        let (probe_step, outcome, detail, took) = entry.probe;
+        let step = entry.probe.map(|probe| probe.0);
+        let (outcome, detail) = entry.probe.map_or((None, None), |probe| (Some(probe.1), probe.2));
+        let took = entry.probe.map_or(Duration::ZERO, |probe| probe.3);
         let held = sqlx::query_scalar!(
             "WITH held AS (
                 UPDATE publications SET lease_until = now() + $4::interval + $5::interval, marker = $6, confirming = $12,
@@ -44,7 +57,7 @@ impl Store {
             ), probed AS (
                 INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at, ended_at, outcome, detail)
                 SELECT $1, $2, $3, $7, 'probe', round, now() + $4::interval - $10::interval, now() + $4::interval, $8, $9
-                FROM held
+                FROM held WHERE $7::int IS NOT NULL
             ), tried AS (
                 INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at)
                 SELECT $1, $2, $3, $11, 'publish', round, now() + $4::interval FROM held WHERE $11::int IS NOT NULL
@@ -56,7 +69,7 @@ impl Store {
             self.clock.skew() as _,
             interval(entry.lease) as _,
             entry.marker,
-            probe_step,
+            step,
             outcome,
             detail,
             interval(took) as _,
@@ -88,20 +101,17 @@ impl Store {
         Ok(())
     }
 
-    /// How many tries have an outcome that is still unknown, and when the earliest of them began.
-    pub async fn open_tries(
-        &self,
-        tenant_id: Uuid,
-        publication_id: Uuid,
-    ) -> Result<(i64, Option<DateTime<Utc>>), StoreError> {
-        let open = sqlx::query!(
-            r#"SELECT count(*) AS "tries!", min(started_at) AS since FROM attempts
-            WHERE tenant_id = $1 AND publication_id = $2 AND kind = 'publish' AND ended_at IS NULL"#,
+    /// The tries of a publication whose outcome is still unknown.
+    pub async fn open_tries(&self, tenant_id: Uuid, publication_id: Uuid) -> Result<OpenTries, StoreError> {
+        let open = sqlx::query_as!(
+            OpenTries,
+            r#"SELECT count(*) AS "tries!", count(*) FILTER (WHERE accepted) AS "accepted!", min(started_at) AS since
+            FROM attempts WHERE tenant_id = $1 AND publication_id = $2 AND kind = 'publish' AND ended_at IS NULL"#,
             tenant_id,
             publication_id,
         )
         .fetch_one(&self.pool)
         .await?;
-        Ok((open.tries, open.since))
+        Ok(open)
     }
 }

@@ -6,16 +6,19 @@ use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use uuid::Uuid;
 
+use super::accounts::{credentials_place, credentials_row};
 use super::{Store, StoreError};
+use crate::account::Credentials;
 use crate::article::Content;
 use crate::retry::interval;
+use crate::vault::{CannotOpen, Vault};
 
-/// The most that one claim takes of what is due, and again of what was left behind. It stands in the statements as a
-/// literal: with a parameter the planner guesses, and scans the table.
+/// The most that one claim takes of what is due, again of what awaits an answer, and again of what was left behind. It
+/// stands in the statements as a literal: with a parameter the planner guesses, and scans the table.
 pub const CLAIM_DUE: usize = 16;
 
 /// The most that one claim takes.
-pub const CLAIM_MOST: usize = 2 * CLAIM_DUE;
+pub const CLAIM_MOST: usize = 3 * CLAIM_DUE;
 
 /// How a claim is made.
 #[derive(Debug, Clone)]
@@ -45,11 +48,13 @@ pub struct Claimed {
     pub account_id: String,
     /// The account's settings.
     pub settings: serde_json::Value,
+    /// The account's credentials, sealed.
+    pub credentials_sealed: Option<Vec<u8>>,
     /// Which run.
     pub round: i32,
     /// What every later write must name.
     pub fence: i32,
-    /// Whether another holder had it, whose lease ran out.
+    /// Whether it was asked for before and its outcome is not known: another holder's lease ran out, or it awaits an answer.
     pub taken_over: bool,
     /// Transient failures of this round so far.
     pub tries: i32,
@@ -61,14 +66,26 @@ pub struct Claimed {
     pub content: Content,
 }
 
+impl Claimed {
+    /// The account's credentials.
+    pub fn credentials(&self, vault: &Vault) -> Result<Credentials, CannotOpen> {
+        let Some(sealed) = &self.credentials_sealed else { return Ok(Credentials::none()) };
+        let row = credentials_row(&self.platform, &self.account_id);
+        let text = vault.open(sealed, credentials_place(self.tenant_id, &row))?;
+        Ok(Credentials::from_json(&text))
+    }
+}
+
 impl Store {
-    /// Claims what is due of one tenant, for each account that has a free lane as much as fits, and takes over what
-    /// its holder left when the lease ran out; the slot of the lane goes with it.
+    /// Claims what is due of one tenant, for each account that has a free lane as much as fits: first what awaits an
+    /// answer, then, where the login works, what was not sent yet. Takes over, too, what its holder left when the lease ran
+    /// out; the slot of the lane goes with it.
     ///
     /// The accounts with due work are found by skipping through the index, so that a parked account with a million due
     /// rows costs nothing; the lanes are locked, since counting running rows instead lets two claims exceed a limit.
     /// What the holder of a publication taken over did is unknown, so whoever gets it looks before anything else. Its
     /// journal is read in a later statement: a row that the old holder was just writing is visible only there.
+    #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
     pub async fn claim(&self, tenant_id: Uuid, limits: &ClaimLimits) -> Result<Vec<Claimed>, StoreError> {
         let rows = sqlx::query!(
             r#"WITH RECURSIVE due AS (
@@ -81,53 +98,84 @@ impl Store {
                     WHERE p.tenant_id = $1 AND p.status = 'submitted'
                         AND (p.platform, p.account_id) > (due.platform, due.account_id)
                     ORDER BY p.tenant_id, p.platform, p.account_id, p.due_at LIMIT 1) n
+            ), awaited AS (
+                (SELECT platform, account_id, due_at FROM publications
+                WHERE tenant_id = $1 AND status = 'running' AND lease_until IS NULL
+                ORDER BY tenant_id, platform, account_id, due_at LIMIT 1)
+                UNION ALL
+                SELECT n.platform, n.account_id, n.due_at FROM awaited CROSS JOIN LATERAL (
+                    SELECT p.platform, p.account_id, p.due_at FROM publications p
+                    WHERE p.tenant_id = $1 AND p.status = 'running' AND p.lease_until IS NULL
+                        AND (p.platform, p.account_id) > (awaited.platform, awaited.account_id)
+                    ORDER BY p.tenant_id, p.platform, p.account_id, p.due_at LIMIT 1) n
             ), free AS MATERIALIZED (
-                SELECT l.platform, l.account_id, l.in_flight,
+                SELECT l.platform, l.account_id, l.in_flight, l.login_state = 'active' AS may_send,
                     CASE WHEN l.min_interval > '0' THEN 1 ELSE l.max_in_flight - l.in_flight END AS slots
-                FROM due JOIN lanes l
-                    ON l.tenant_id = $1 AND l.platform = due.platform AND l.account_id = due.account_id
-                WHERE due.due_at <= now() + $4::interval AND l.free_at <= now() + $4::interval
-                    AND l.in_flight < l.max_in_flight
+                FROM (
+                    SELECT platform, account_id, bool_or(asks) AS asks FROM (
+                        SELECT platform, account_id, false AS asks FROM due WHERE due_at <= now() + $4::interval
+                        UNION ALL
+                        SELECT platform, account_id, true FROM awaited WHERE due_at <= now() + $4::interval) w
+                    GROUP BY 1, 2) d
+                JOIN lanes l ON l.tenant_id = $1 AND l.platform = d.platform AND l.account_id = d.account_id
+                WHERE l.free_at <= now() + $4::interval AND l.in_flight < l.max_in_flight
+                    AND (l.login_state = 'active' OR d.asks)
                 ORDER BY l.free_at LIMIT 16
                 FOR NO KEY UPDATE OF l SKIP LOCKED
+            ), asked AS MATERIALIZED (
+                SELECT q.publication_id, q.platform, q.account_id, f.in_flight FROM free f CROSS JOIN LATERAL (
+                    SELECT p.publication_id, p.platform, p.account_id FROM publications p
+                    WHERE p.tenant_id = $1 AND p.platform = f.platform AND p.account_id = f.account_id
+                        AND p.status = 'running' AND p.lease_until IS NULL AND p.due_at <= now() + $4::interval
+                    ORDER BY p.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
+                LIMIT 16
             ), pick AS MATERIALIZED (
                 SELECT q.publication_id, q.platform, q.account_id, f.in_flight FROM free f CROSS JOIN LATERAL (
                     SELECT p.publication_id, p.platform, p.account_id FROM publications p
                     WHERE p.tenant_id = $1 AND p.platform = f.platform AND p.account_id = f.account_id
                         AND p.status = 'submitted' AND p.due_at <= now() + $4::interval
-                    ORDER BY p.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
-                LIMIT 16
+                    ORDER BY p.due_at LIMIT f.slots - (
+                        SELECT count(*) FROM asked a WHERE a.platform = f.platform AND a.account_id = f.account_id)
+                    FOR UPDATE SKIP LOCKED) q
+                WHERE f.may_send LIMIT 16
             ), left_behind AS MATERIALIZED (
                 SELECT publication_id FROM publications
                 WHERE tenant_id = $1 AND status = 'running' AND lease_until <= now() + $4::interval
                 ORDER BY tenant_id, lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
             ), took AS (
                 UPDATE lanes l SET in_flight = k.in_flight + k.n, free_at = now() + $4::interval + l.min_interval
-                FROM (SELECT platform, account_id, in_flight, count(*)::int AS n FROM pick GROUP BY 1, 2, 3) k
+                FROM (
+                    SELECT platform, account_id, in_flight, count(*)::int AS n
+                    FROM (SELECT * FROM pick UNION ALL SELECT * FROM asked) t GROUP BY 1, 2, 3) k
                 WHERE l.tenant_id = $1 AND l.platform = k.platform AND l.account_id = k.account_id
             ), mine AS (
+                -- The credentials and their version from one row: an answer is held against the version that was used.
                 UPDATE publications p SET status = 'running', fence = p.fence + 1, lease_owner = $2,
                     lease_until = now() + $4::interval + $3::interval, confirming = (p.status = 'running'),
-                    updated_at = now() + $4::interval
+                    credentials_version = a.credentials_version, updated_at = now() + $4::interval
+                FROM accounts a
                 WHERE p.tenant_id = $1 AND p.publication_id = ANY (ARRAY(
-                    SELECT publication_id FROM pick UNION ALL SELECT publication_id FROM left_behind))
-                RETURNING p.*
+                    SELECT publication_id FROM pick UNION ALL SELECT publication_id FROM asked
+                    UNION ALL SELECT publication_id FROM left_behind))
+                    AND a.tenant_id = $1 AND a.platform = p.platform AND a.account_id = p.account_id
+                RETURNING p.*, a.settings, a.credentials_sealed
             ), noted AS (
                 INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
                 SELECT tenant_id, task_id, publication_id, updated_at,
                     CASE WHEN confirming THEN 'running' ELSE 'submitted' END, 'running', round, fence,
-                    CASE WHEN confirming THEN 'lease_ran_out' ELSE 'claimed' END
+                    CASE WHEN NOT confirming THEN 'claimed'
+                        WHEN publication_id = ANY (ARRAY(SELECT publication_id FROM asked)) THEN 'asked_again'
+                        ELSE 'lease_ran_out' END
                 FROM mine
             )
             SELECT m.tenant_id, n.name AS tenant, m.publication_id, m.task_id, t.external_id, m.platform, m.account_id,
-                a.settings, m.round, m.fence, m.confirming, m.tries, m.marker, t.submitted_at AS "submitted_at!",
-                x.title, x.content_html, x.summary, x.cover_url, x.canonical_url, x.author,
-                x.tags AS "tags: Json<Vec<String>>"
+                m.settings, m.credentials_sealed, m.round, m.fence, m.confirming, m.tries, m.marker,
+                t.submitted_at AS "submitted_at!", x.title, x.content_html, x.summary, x.cover_url, x.canonical_url,
+                x.author, x.tags AS "tags: Json<Vec<String>>"
             FROM mine m
             JOIN tenants n ON n.tenant_id = m.tenant_id
             JOIN tasks t ON t.tenant_id = m.tenant_id AND t.task_id = m.task_id
-            JOIN articles x ON x.tenant_id = m.tenant_id AND x.task_id = m.task_id
-            JOIN accounts a ON a.tenant_id = m.tenant_id AND a.platform = m.platform AND a.account_id = m.account_id"#,
+            JOIN articles x ON x.tenant_id = m.tenant_id AND x.task_id = m.task_id"#,
             tenant_id,
             limits.owner,
             interval(limits.lease) as _,
@@ -144,6 +192,7 @@ impl Store {
             platform: row.platform,
             account_id: row.account_id,
             settings: row.settings,
+            credentials_sealed: row.credentials_sealed,
             round: row.round,
             fence: row.fence,
             taken_over: row.confirming,

@@ -12,7 +12,7 @@ use crate::callback::event::{ErrorView, EventBody};
 use crate::gather::{Bounds, Gatherer};
 use crate::outbound::receiver;
 use crate::retry::interval;
-use crate::store::{Settled, Settlement, Store};
+use crate::store::{Composed, Move, Moved, Store, Telling};
 use crate::task::state::{Counts, Status};
 use crate::turns::Wake;
 
@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// Records outcomes.
 #[derive(Clone)]
 pub struct Settler {
-    gatherer: Gatherer<Settlement, bool>,
+    gatherer: Gatherer<Move, bool>,
 }
 
 /// What the settler needs.
@@ -33,8 +33,8 @@ pub struct Settler {
 pub struct Settling {
     /// Where to.
     pub store: Store,
-    /// The wait before a callback's first try.
-    pub first_wait: Duration,
+    /// How ends are told.
+    pub telling: Telling,
     /// Lanes are free again.
     pub work: Wake,
     /// Callbacks are due.
@@ -56,13 +56,13 @@ impl Settler {
 
     /// Records an outcome, however long the database is away; false if the lease had been lost, or the service stops.
     /// What is not recorded is found again when its lease has run out.
-    pub async fn settle(&self, settlement: Settlement) -> bool {
-        self.gatherer.submit_patiently(settlement).await.unwrap_or(false)
+    pub async fn settle(&self, outcome: Move) -> bool {
+        self.gatherer.submit_patiently(outcome).await.unwrap_or(false)
     }
 }
 
 impl Settling {
-    async fn write(&self, batch: Vec<Settlement>) -> Vec<bool> {
+    async fn write(&self, batch: Vec<Move>) -> Vec<bool> {
         let mut by_tenant = HashMap::<Uuid, Vec<usize>>::new();
         for (at, one) in batch.iter().enumerate() {
             by_tenant.entry(one.tenant_id).or_default().push(at);
@@ -71,7 +71,7 @@ impl Settling {
         let mut parts = by_tenant.into_iter().collect::<Vec<_>>();
         while let Some((tenant_id, mut part)) = parts.pop() {
             let settlements = part.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
-            match self.store.settle(tenant_id, &settlements, interval(self.first_wait), compose).await {
+            match self.store.settle(tenant_id, &settlements, self.telling).await {
                 Ok(settled) => {
                     for at in part {
                         recorded[at] =
@@ -102,8 +102,14 @@ impl Settling {
     }
 }
 
+/// How ends are told: by events, delivered first after `first_wait`.
+#[must_use]
+pub fn telling(first_wait: Duration) -> Telling {
+    Telling { compose, first_wait: interval(first_wait) }
+}
+
 /// An event's body, and its delivery: URL and receiver.
-fn compose(one: &Settled, position: i64, event_id: Uuid) -> (Vec<u8>, Option<(String, String)>) {
+fn compose(one: &Moved, position: i64, event_id: Uuid) -> Composed {
     let metadata = serde_json::from_str::<&RawValue>(&one.metadata).unwrap_or(RawValue::NULL);
     let body = EventBody {
         kind: format!("publication.{}", one.status),

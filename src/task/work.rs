@@ -17,14 +17,22 @@ use super::settle::Settler;
 use crate::clock::SharedClock;
 use crate::connector::{Connector, Failure, Job, Sighting, Verdict};
 use crate::retry::{Schedule, interval};
-use crate::store::{ClaimLimits, Claimed, JournalEntry, Settlement, Store, StoreError};
+use crate::store::{
+    ClaimLimits, Claimed, Due, JournalEntry, LOGIN_EXPIRED, Move, OpenTries, Store, StoreError, Telling,
+};
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
-use crate::turns::TakesTurns;
+use crate::turns::{REST, TakesTurns, Turn, Wake};
 use crate::vault::Vault;
 
 /// How many publications one node has in hand at once: each waits for its platform most of the time.
 pub const IN_HAND_MAX: usize = 128;
+
+/// The shortest rest of a tenant of whom nothing could be claimed: somebody else was just at it.
+const REST_MIN: Duration = Duration::from_millis(20);
+
+/// The wait before a platform that gave no answer is asked again, where the retry schedule is empty.
+const ASK_WAIT: Duration = Duration::from_mins(1);
 
 /// The connectors that are set up, by platform.
 pub type Connectors = HashMap<&'static str, Arc<dyn Connector>>;
@@ -39,6 +47,10 @@ pub struct Worker {
     pub connectors: Connectors,
     /// Where outcomes go.
     pub settler: Settler,
+    /// How ends are told that nobody worked for.
+    pub telling: Telling,
+    /// Callbacks are due.
+    pub deliver: Wake,
     /// How claims are made.
     pub limits: ClaimLimits,
     /// The waits after transient errors.
@@ -54,9 +66,11 @@ pub struct Worker {
 impl TakesTurns for Worker {
     async fn take_turn(
         self: &Arc<Self>,
-        tenant_id: Uuid,
+        due: &Due,
         mut slots: OwnedSemaphorePermit,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<Turn, StoreError> {
+        let tenant_id = due.tenant_id;
+        let looked_after = if due.logins { self.look_after_logins(tenant_id).await? } else { 0 };
         // Read before anything is claimed: a claim whose run cannot begin would only wait for its lease to run out.
         let marker_key = self.marker_key(tenant_id).await?;
         let claimed = self.store.claim(tenant_id, &self.limits).await?;
@@ -73,11 +87,32 @@ impl TakesTurns for Worker {
                 }
             });
         }
-        Ok(taken)
+        let rest = if taken + looked_after == 0 { self.rest(tenant_id).await? } else { REST };
+        Ok(Turn { taken: taken + looked_after, rest })
     }
 }
 
 impl Worker {
+    /// Expires what is due on accounts whose login has expired, and resumes what waits for one that was renewed.
+    async fn look_after_logins(&self, tenant_id: Uuid) -> Result<usize, StoreError> {
+        let expired = self.store.expire_due(tenant_id, self.telling).await?;
+        if expired > 0 {
+            tracing::info!(%tenant_id, publications = expired, "not sent: the account's login has expired");
+            self.deliver.wake(tenant_id);
+        }
+        let resumed = self.store.resume(tenant_id, self.telling).await?;
+        if resumed > 0 {
+            tracing::info!(%tenant_id, publications = resumed, "resumed: the account's login was renewed");
+        }
+        Ok(expired + resumed)
+    }
+
+    /// How long a tenant rests of whom nothing could be claimed: until an account's pace allows it.
+    async fn rest(&self, tenant_id: Uuid) -> Result<Duration, StoreError> {
+        let free = self.store.next_free(tenant_id).await?.and_then(|wait| wait.to_std().ok());
+        Ok(free.unwrap_or(REST).clamp(REST_MIN, REST))
+    }
+
     async fn marker_key(&self, tenant_id: Uuid) -> Result<MarkerKey, StoreError> {
         let cached = || self.marker_keys.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(key) = cached().get(&tenant_id) {
@@ -95,24 +130,18 @@ impl Worker {
             None => marker_key.marker(&one.external_id, &one.platform, &one.account_id),
         };
         // A first claim has no journal; asked only where there may be one.
-        let (open_tries, open_try_since) = if one.marker.is_some() {
-            self.store.open_tries(one.tenant_id, one.publication_id).await?
-        } else {
-            (0, None)
+        let open = match one.marker {
+            Some(_) => self.store.open_tries(one.tenant_id, one.publication_id).await?,
+            None => OpenTries::default(),
         };
+        let wait = |tries: i64| usize::try_from(tries).unwrap_or(usize::MAX);
         let known = || Known {
             now: self.clock.now(),
-            open_tries,
-            open_try_since,
-            next_wait: usize::try_from(one.tries).ok().and_then(|tries| self.retries.wait(tries)),
+            open,
+            next_wait: self.retries.wait(wait(one.tries.into())),
+            ask_wait: self.retries.wait_repeating(wait(open.tries - open.accepted)).unwrap_or(ASK_WAIT),
         };
-        let job = Job {
-            marker: marker.clone(),
-            tenant: one.tenant.clone(),
-            settings: one.settings.clone(),
-            content: one.content.clone(),
-            submitted_at: one.submitted_at,
-        };
+        let job = Job::of(&one, &marker, one.credentials(&self.vault)?);
         let connector = self.connectors.get(one.platform.as_str());
         let probe = self.look(connector, &job).await;
         let mut entry = JournalEntry {
@@ -135,13 +164,15 @@ impl Worker {
             return Ok(());
         };
         entry.publish = Some(1);
+        // Where sending is the look-up, what was sent before is still being found out.
+        entry.confirming = open.tries > 0 && probe.sighting == Sighting::SendToAsk;
         if !self.store.journal(&entry).await? {
             return Ok(());
         }
         let verdict = self.within_call(connector.publish(&job)).await;
         let verdict = verdict.unwrap_or_else(|| Verdict::Unknown("no answer in time".to_owned()));
         let answer = describe(&verdict);
-        self.conclude(&one, after_publish(verdict, known()), Some(answer)).await
+        self.conclude(&one, after_publish(verdict, &probe.sighting, known()), Some(answer)).await
     }
 
     /// Looks whether the article is on its platform.
@@ -164,11 +195,13 @@ impl Worker {
 
     async fn conclude(&self, one: &Claimed, step: Step, answer: Option<String>) -> Result<(), StoreError> {
         let outcome = match step {
-            Step::Settle(outcome) => outcome,
+            Step::Settle(outcome) => settlement(one, outcome, answer),
+            Step::AskAgain { why, wait, accepted } => asked_again(one, why, wait, accepted),
             Step::Publish => return Ok(()),
             Step::LookAgain(why) => {
                 tracing::info!(
                     external_id = one.external_id,
+                    task_id = %one.task_id,
                     platform = one.platform,
                     why,
                     "outcome not known yet"
@@ -176,9 +209,8 @@ impl Worker {
                 return self.store.confirming(one.tenant_id, one.publication_id, one.fence).await;
             }
         };
-        let settlement = settlement(one, outcome, answer);
-        let (status, reason) = (settlement.status, settlement.reason);
-        let recorded = self.settler.settle(settlement).await;
+        let (status, reason) = (outcome.to, outcome.reason);
+        let recorded = self.settler.settle(outcome).await;
         tracing::info!(
             external_id = one.external_id,
             task_id = %one.task_id,
@@ -200,59 +232,75 @@ struct Probe {
 }
 
 impl Probe {
-    fn row(&self) -> (i32, &'static str, Option<&str>, Duration) {
+    /// None where nothing was looked at.
+    fn row(&self) -> Option<(i32, &'static str, Option<&str>, Duration)> {
         let (outcome, detail) = match &self.sighting {
+            Sighting::SendToAsk => return None,
             Sighting::Published(remote) => ("found", Some(remote.url.as_str())),
             Sighting::Absent => ("absent", None),
             Sighting::CannotTell(why) => ("cannot_tell", Some(why.as_str())),
         };
-        (0, outcome, detail, self.taken)
+        Some((0, outcome, detail, self.taken))
     }
 }
 
 fn describe(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Done(remote) => remote.url.clone(),
-        Verdict::Transient(failure) | Verdict::Rejected(failure) => failure.message.clone(),
+        Verdict::Accepted => "accepted: the platform works on it".to_owned(),
+        Verdict::Transient(failure)
+        | Verdict::Rejected(failure)
+        | Verdict::Reported(failure)
+        | Verdict::LoginExpired(failure) => failure.message.clone(),
         Verdict::Unknown(why) => why.clone(),
     }
 }
 
-fn settlement(one: &Claimed, outcome: Outcome, answer: Option<String>) -> Settlement {
-    let error = |failure: Failure, retryable| Some((failure.code.to_owned(), failure.message, retryable));
-    let mut settlement = Settlement {
-        tenant_id: one.tenant_id,
-        publication_id: one.publication_id,
-        fence: one.fence,
-        status: Status::Success,
-        url: None,
-        remote_id: None,
-        error: None,
-        wait: chrono::TimeDelta::zero(),
-        reason: "published",
-        outcome: ("done", answer),
-    };
-    match outcome {
-        Outcome::Success { remote, found } => {
-            settlement.url = Some(remote.url);
-            settlement.remote_id = Some(remote.remote_id);
-            if found {
-                settlement.reason = "found_published";
-            }
-        }
-        Outcome::Failed { failure, retryable, reason } => {
-            settlement.status = Status::Failed;
-            settlement.outcome.0 = "rejected";
-            settlement.reason = reason;
-            settlement.error = error(failure, retryable);
-        }
-        Outcome::Again { failure, wait } => {
-            settlement.status = Status::Submitted;
-            settlement.outcome.0 = "rejected";
-            settlement.reason = "transient_error";
-            settlement.error = error(failure, true);
-            settlement.wait = interval(wait);
-        }
+/// The publication gives lane and lease back, and awaits an answer.
+fn asked_again(one: &Claimed, why: String, wait: Duration, accepted: bool) -> Move {
+    Move {
+        wait: Some(interval(wait)),
+        reason: if accepted { "accepted_by_platform" } else { "answer_lost" },
+        answer: Some(why),
+        accepted,
+        ..Move::new(one.tenant_id, (one.publication_id, one.fence), (Status::Running, Status::Running))
     }
-    settlement
+}
+
+fn settlement(one: &Claimed, outcome: Outcome, answer: Option<String>) -> Move {
+    let held = (one.publication_id, one.fence);
+    let into = |to| Move::new(one.tenant_id, held, (Status::Running, to));
+    let error = |failure: Failure, retryable| Some((failure.code.into_owned(), failure.message, retryable));
+    match outcome {
+        Outcome::Success { remote, found } => Move {
+            url: Some(remote.url),
+            remote_id: remote.remote_id,
+            reason: if found { "found_published" } else { "published" },
+            outcome: "done",
+            answer,
+            ..into(Status::Success)
+        },
+        Outcome::Failed { failure, retryable, reason } => Move {
+            error: error(failure, retryable),
+            reason,
+            outcome: "rejected",
+            answer,
+            ..into(Status::Failed)
+        },
+        Outcome::LoginExpired(failure) => Move {
+            error: error(failure, true),
+            reason: LOGIN_EXPIRED,
+            outcome: LOGIN_EXPIRED,
+            answer,
+            ..into(Status::LoginExpired)
+        },
+        Outcome::Again { failure, wait } => Move {
+            error: error(failure, true),
+            wait: Some(interval(wait)),
+            reason: "transient_error",
+            outcome: "rejected",
+            answer,
+            ..into(Status::Submitted)
+        },
+    }
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use chrono::TimeDelta;
 use publish_ingest::clock::Clock;
-use publish_ingest::store::{CLAIM_DUE, Claimed, Queue, Settlement, Store, StoreError};
+use publish_ingest::store::{CLAIM_DUE, Claimed, Due, Move, Queue, Store, StoreError};
 use publish_ingest::task::state::Status;
-use publish_ingest::turns::{TakesTurns, Turns, Wake};
+use publish_ingest::turns::{REST, TakesTurns, Turn, Turns, Wake};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -15,18 +15,13 @@ use uuid::Uuid;
 use crate::harness::{BOTH, ONE, World, at_once, in_world, limits, within};
 
 /// An outcome for what was claimed.
-pub(crate) fn success(one: &Claimed) -> Settlement {
-    Settlement {
-        tenant_id: one.tenant_id,
-        publication_id: one.publication_id,
-        fence: one.fence,
-        status: Status::Success,
+pub(crate) fn success(one: &Claimed) -> Move {
+    Move {
         url: Some(format!("https://site.example/{}", one.publication_id)),
         remote_id: Some(one.publication_id.to_string()),
-        error: None,
-        wait: TimeDelta::zero(),
         reason: "published",
-        outcome: ("done", None),
+        outcome: "done",
+        ..Move::new(one.tenant_id, (one.publication_id, one.fence), (Status::Running, Status::Success))
     }
 }
 
@@ -148,12 +143,11 @@ async fn nothing_is_claimed_before_it_is_due_and_the_longest_due_goes_first() {
         let mut soon = world.new_task("soon", ONE);
         soon.publish_at = Some(world.clock.now() + TimeDelta::hours(1));
         world.accept(&[later, soon]).await;
-        let due = async || world.store.tenants_due(Queue::Publications, Uuid::nil(), 9).await.unwrap();
         world.advance(3590);
         assert!(world.claim("w").await.is_empty());
-        assert!(due().await.is_empty());
+        assert!(world.due().await.is_empty());
         world.advance(3700);
-        assert_eq!(due().await, [tenant_id]);
+        assert_eq!(world.due().await, [tenant_id]);
         assert_eq!(world.claim("w").await[0].external_id, "soon");
     })
     .await;
@@ -168,18 +162,14 @@ struct Noting {
 }
 
 impl TakesTurns for Noting {
-    async fn take_turn(
-        self: &Arc<Self>,
-        tenant_id: Uuid,
-        _: OwnedSemaphorePermit,
-    ) -> Result<usize, StoreError> {
-        let claimed = self.store.claim(tenant_id, &limits("w")).await?.len();
+    async fn take_turn(self: &Arc<Self>, due: &Due, _: OwnedSemaphorePermit) -> Result<Turn, StoreError> {
+        let claimed = self.store.claim(due.tenant_id, &limits("w")).await?.len();
         let mut turns = self.turns.lock().unwrap();
-        turns.push((tenant_id, claimed));
+        turns.push((due.tenant_id, claimed));
         if turns.len() == self.enough {
             self.stop.cancel();
         }
-        Ok(claimed)
+        Ok(Turn { taken: claimed, rest: REST })
     }
 }
 

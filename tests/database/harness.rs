@@ -16,8 +16,10 @@ use publish_ingest::lifecycle::{Plan, Service};
 use publish_ingest::local_postgres::{Cluster, Programs};
 use publish_ingest::outbound::Policy;
 use publish_ingest::retry::Schedule;
-use publish_ingest::store::{Admitted, ClaimLimits, Claimed, Member, NewAccount, NewTask, Store, Tenant};
-use publish_ingest::task::settle::{Settler, Settling};
+use publish_ingest::store::{
+    Admitted, ClaimLimits, Claimed, Member, NewAccount, NewTask, Queue, Store, Tenant,
+};
+use publish_ingest::task::settle::{Settler, Settling, telling};
 use publish_ingest::tenant::{ApiKey, Scope};
 use publish_ingest::turns::Wake;
 use publish_ingest::vault::{MasterKey, Vault};
@@ -282,6 +284,12 @@ impl World {
         self.store.claim(self.tenant.tenant_id, &limits(owner)).await.unwrap()
     }
 
+    /// The tenants that have publications due.
+    pub(crate) async fn due(&self) -> Vec<Uuid> {
+        let due = self.store.tenants_due(Queue::Publications, Uuid::nil(), 9, Duration::ZERO).await.unwrap();
+        due.into_iter().map(|one| one.tenant_id).collect()
+    }
+
     /// A settler, without the rest of a service.
     pub(crate) fn settler(&self) -> Settler {
         settler_on(&self.store)
@@ -319,7 +327,7 @@ impl World {
 pub(crate) fn settler_on(store: &Store) -> Settler {
     let settling = Settling {
         store: store.clone(),
-        first_wait: Duration::ZERO,
+        telling: telling(Duration::ZERO),
         work: Wake::default(),
         deliver: Wake::default(),
         stop: CancellationToken::new(),

@@ -28,7 +28,7 @@ const RULES: [(&str, &str); 16] = [
     (
         "a lane's in_flight is what runs of its account",
         "SELECT concat(account_id, ': ', l.in_flight, ' for ', p.n) FROM lanes l FULL JOIN (
-            SELECT tenant_id, platform, account_id, count(*) AS n FROM publications WHERE status = 'running'
+            SELECT tenant_id, platform, account_id, count(*) AS n FROM publications WHERE lease_until IS NOT NULL
             GROUP BY 1, 2, 3) p USING (tenant_id, platform, account_id)
         WHERE l.in_flight IS DISTINCT FROM coalesce(p.n, 0)",
     ),
@@ -44,9 +44,10 @@ const RULES: [(&str, &str); 16] = [
         WHERE r.in_flight IS DISTINCT FROM coalesce(c.n, 0) OR r.in_flight > r.max_in_flight",
     ),
     (
-        "a lease only while running",
+        "a lease only while running, and without one only what awaits an answer",
         "SELECT publication_id::text FROM publications
-        WHERE (status = 'running') <> (lease_until IS NOT NULL) OR (lease_until IS NULL) <> (lease_owner IS NULL)",
+        WHERE status <> 'running' AND lease_until IS NOT NULL OR (lease_until IS NULL) <> (lease_owner IS NULL)
+            OR status = 'running' AND lease_until IS NULL AND NOT confirming",
     ),
     (
         "a feed has no gap",
@@ -80,11 +81,11 @@ const RULES: [(&str, &str); 16] = [
             OR (b -> 'sequence', b -> 'round') <> (to_jsonb(position), to_jsonb(round))",
     ),
     (
-        "the last event of a task tells the task's state",
+        "the last event of a finished task tells its state",
         "SELECT t.external_id FROM tasks t JOIN LATERAL (
             SELECT convert_from(body, 'UTF8')::jsonb ->> 'task_status' AS told FROM events e
             WHERE e.tenant_id = t.tenant_id AND e.task_id = t.task_id ORDER BY position DESC LIMIT 1) e ON true
-        WHERE told <> CASE WHEN drafts > 0 THEN 'draft' WHEN open > 0 THEN 'running'
+        WHERE finished_at IS NOT NULL AND told <> CASE WHEN drafts > 0 THEN 'draft' WHEN open > 0 THEN 'running'
             WHEN login_expired > 0 THEN 'login_expired' WHEN failed > 0 THEN 'failed' ELSE 'success' END",
     ),
     (

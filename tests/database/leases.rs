@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use publish_ingest::account::Credentials;
 use publish_ingest::connector::static_site::StaticSite;
 use publish_ingest::connector::{Connector, Job, Verdict};
-use publish_ingest::store::{Claimed, JournalEntry, Queue};
+use publish_ingest::store::{Claimed, JournalEntry};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::claims::success;
 use crate::harness::{ONE, World, in_world, limits, task_path};
@@ -16,13 +16,8 @@ async fn begun(world: &World, external_id: &str) -> (Claimed, Job) {
     world.accept(&[world.new_task(external_id, ONE)]).await;
     let one = world.claim("dead").await.remove(0);
     let key = world.store.marker_key(one.tenant_id, &world.vault).await.unwrap();
-    let job = Job {
-        marker: key.marker(&one.external_id, &one.platform, &one.account_id),
-        tenant: one.tenant.clone(),
-        settings: one.settings.clone(),
-        content: one.content.clone(),
-        submitted_at: one.submitted_at,
-    };
+    let marker = key.marker(&one.external_id, &one.platform, &one.account_id);
+    let job = Job::of(&one, &marker, Credentials::none());
     assert!(world.store.journal(&entry(&one, &job.marker)).await.unwrap());
     (one, job)
 }
@@ -34,7 +29,7 @@ pub(crate) fn entry<'a>(one: &Claimed, marker: &'a str) -> JournalEntry<'a> {
         fence: one.fence,
         marker,
         lease: Duration::from_secs(30),
-        probe: (0, "absent", None, Duration::ZERO),
+        probe: Some((0, "absent", None, Duration::ZERO)),
         publish: Some(1),
         confirming: false,
     }
@@ -118,6 +113,11 @@ async fn a_page_that_is_already_there_is_adopted_at_the_first_claim() {
         let job = Job {
             marker: key.marker("a", "static_site", "blog1"),
             tenant: "acme".to_owned(),
+            publication_id: task.task_id,
+            round: 1,
+            external_id: "a".to_owned(),
+            account_id: "blog1".to_owned(),
+            credentials: Credentials::none(),
             settings: json!({"site": "blog1"}),
             content: task.content.clone(),
             submitted_at: world.clock_now(),
@@ -173,12 +173,11 @@ async fn writing_the_journal_renews_the_lease() {
         world.advance(20);
         assert!(world.store.journal(&entry(&one, "m")).await.unwrap());
         let tenant_id = one.tenant_id;
-        let due = async || world.store.tenants_due(Queue::Publications, Uuid::nil(), 9).await.unwrap();
         world.advance(20);
         assert!(world.store.claim(tenant_id, &limits("other")).await.unwrap().is_empty());
-        assert!(due().await.is_empty());
+        assert!(world.due().await.is_empty());
         world.advance(11);
-        assert_eq!(due().await, [tenant_id]);
+        assert_eq!(world.due().await, [tenant_id]);
         assert_eq!(world.store.claim(tenant_id, &limits("other")).await.unwrap().len(), 1);
     })
     .await;

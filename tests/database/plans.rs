@@ -1,5 +1,7 @@
 //! What a statement touches does not grow with what is finished or parked: counted in buffers, not in time.
 
+use std::time::Duration;
+
 use publish_ingest::store::{Queue, Store};
 use sqlx::Executor;
 use sqlx::postgres::PgConnection;
@@ -129,7 +131,7 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
                 told(&mut connection).await;
             }
             let (due, buffers) = touched(world, async |store: &Store| {
-                store.tenants_due(Queue::Publications, Uuid::nil(), 64).await.unwrap()
+                store.tenants_due(Queue::Publications, Uuid::nil(), 64, Duration::ZERO).await.unwrap()
             })
             .await;
             assert_eq!(due.len(), 1);
@@ -141,7 +143,7 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
             assert_eq!(claimed.len(), usize::from(!analyzed));
             assert!(buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
             let (_, buffers) = touched(world, async |store: &Store| {
-                store.tenants_due(Queue::Callbacks, Uuid::nil(), 64).await.unwrap()
+                store.tenants_due(Queue::Callbacks, Uuid::nil(), 64, Duration::ZERO).await.unwrap()
             })
             .await;
             assert!(buffers < FEW, "who has callbacks due: {buffers} buffers, analyzed: {analyzed}");

@@ -3,21 +3,21 @@
 use std::collections::HashMap;
 
 use chrono::TimeDelta;
-use publish_ingest::store::{Claimed, Settlement};
+use publish_ingest::store::{Claimed, Move};
 use publish_ingest::task::state::Status;
 use serde_json::Value;
 
 use crate::claims::success;
 use crate::harness::{World, at_once, in_world};
 
-fn failure(one: &Claimed) -> Settlement {
-    Settlement {
-        status: Status::Failed,
+fn failure(one: &Claimed) -> Move {
+    Move {
+        to: Status::Failed,
         url: None,
         remote_id: None,
         error: Some(("rejected".to_owned(), "no".to_owned(), false)),
         reason: "rejected",
-        outcome: ("rejected", None),
+        outcome: "rejected",
         ..success(one)
     }
 }

@@ -6,8 +6,10 @@ use chrono::{DateTime, TimeDelta};
 use scraper::{Html, Node};
 use serde_json::json;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use super::*;
+use crate::account::Credentials;
 use crate::article::Content;
 use crate::clock::TestClock;
 
@@ -23,6 +25,11 @@ fn job(marker: &str) -> Job {
     Job {
         marker: marker.to_owned(),
         tenant: "acme".to_owned(),
+        publication_id: Uuid::nil(),
+        round: 1,
+        external_id: marker.to_owned(),
+        account_id: "blog".to_owned(),
+        credentials: Credentials::none(),
         settings: json!({"site": "blog"}),
         content: Content {
             title: format!("Title of {marker}"),
@@ -41,9 +48,9 @@ fn read(root: &Path, name: &str) -> String {
     fs::read_to_string(root.join("acme/blog").join(name)).unwrap()
 }
 
-fn code(verdict: Verdict) -> &'static str {
+fn code(verdict: Verdict) -> String {
     match verdict {
-        Verdict::Rejected(failure) | Verdict::Transient(failure) => failure.code,
+        Verdict::Rejected(failure) | Verdict::Transient(failure) => failure.code.into_owned(),
         other => panic!("{other:?}"),
     }
 }
@@ -58,7 +65,8 @@ async fn an_article_is_found_where_it_was_published() {
     let root = folder();
     let site = site(root.path());
     assert_eq!(site.find(&job("m1")).await, Sighting::Absent);
-    let remote = Remote { url: "https://news.example/site/acme/blog/m1.html".into(), remote_id: "m1".into() };
+    let remote =
+        Remote { url: "https://news.example/site/acme/blog/m1.html".into(), remote_id: Some("m1".into()) };
     assert_eq!(site.publish(&job("m1")).await, Verdict::Done(remote.clone()));
     assert_eq!(site.find(&job("m1")).await, Sighting::Published(remote));
     assert_eq!(site.find(&job("m2")).await, Sighting::Absent);

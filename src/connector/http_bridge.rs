@@ -1,0 +1,288 @@
+//! `http_bridge`: for every platform without an API of its own. An endpoint that the tenant runs (a browser robot, an
+//! in-house system) gets each article by a signed POST, and publishes it.
+//!
+//! The request is signed as Standard Webhooks says, under the account's secret. Its `webhook-id` is the publication's
+//! marker, the same for every try and every round: an endpoint that remembers what it has published, and what it works on,
+//! by that id drops the second request and answers it. So sending again *is* the look-up, and nothing else is.
+
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Answering, Connector, Failure, Guarantee, Job, Remote, Sighting, Verdict};
+use crate::article::Content;
+use crate::callback::signature::{SigningSecret, signed_headers};
+use crate::clock::SharedClock;
+use crate::outbound::{Answer, CallError, Client, Limits};
+
+/// The platform's name.
+pub const PLATFORM: &str = "http_bridge";
+
+/// The bytes that are read of an answer: it holds a URL, an id or a message.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// The longest URL of an article, in characters: as of every URL of the API.
+pub const URL_MAX: usize = crate::article::URL_MAX;
+
+/// The longest id that an endpoint may give an article, in characters.
+pub const REMOTE_ID_MAX: usize = 200;
+
+/// The longest code of an error, in characters.
+pub const CODE_MAX: usize = 64;
+
+/// The longest message of an error, in characters.
+pub const MESSAGE_MAX: usize = 1_000;
+
+/// The platform.
+pub struct HttpBridge {
+    client: Client,
+    /// How long a call may take, all of it.
+    timeout: Duration,
+    clock: SharedClock,
+}
+
+/// What is sent.
+#[derive(Serialize)]
+struct Request<'a> {
+    publication_id: Uuid,
+    round: i32,
+    external_id: &'a str,
+    account_id: &'a str,
+    article: Article<'a>,
+}
+
+#[derive(Serialize)]
+struct Article<'a> {
+    title: &'a str,
+    content_html: &'a str,
+    summary: Option<&'a str>,
+    cover_url: Option<&'a str>,
+    canonical_url: Option<&'a str>,
+    author: Option<&'a str>,
+    tags: &'a [String],
+}
+
+impl<'a> From<&'a Content> for Article<'a> {
+    fn from(content: &'a Content) -> Self {
+        Self {
+            title: &content.title,
+            content_html: &content.content_html,
+            summary: content.summary.as_deref(),
+            cover_url: content.cover_url.as_deref(),
+            canonical_url: content.canonical_url.as_deref(),
+            author: content.author.as_deref(),
+            tags: &content.tags,
+        }
+    }
+}
+
+/// What an endpoint says, in an answer or in a call of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// It is public.
+    Success(Remote),
+    /// It failed, and nothing was published.
+    Failed(Failure),
+    /// The platform does not let the account in.
+    LoginExpired(Failure),
+}
+
+/// An answer as it is read: what else it holds is the endpoint's own.
+#[derive(Deserialize)]
+struct Told {
+    status: String,
+    url: Option<String>,
+    remote_id: Option<String>,
+    error: Option<ToldError>,
+}
+
+#[derive(Default, Deserialize)]
+struct ToldError {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl Report {
+    /// Reads the body of an answer; the sentence says what is wrong with it.
+    pub fn parse(body: &[u8]) -> Result<Self, String> {
+        let told: Told = serde_json::from_slice(body)
+            .map_err(|error| format!("the bridge's answer is not the JSON that was agreed on: {error}"))?;
+        let failure = |otherwise: &'static str| {
+            let error = told.error.as_ref();
+            let code = error.map(|error| error.code.as_str()).filter(|code| is_code(code));
+            let message = error.map_or("", |error| error.message.as_str());
+            let message = if message.is_empty() { "the bridge gave no reason" } else { message };
+            Failure::new(
+                code.unwrap_or(otherwise).to_owned(),
+                // The database takes no NUL.
+                message.chars().filter(|c| *c != '\0').take(MESSAGE_MAX).collect::<String>(),
+            )
+        };
+        match told.status.as_str() {
+            "success" => {
+                let url = told.url.filter(|url| is_url(url));
+                let url = url.ok_or("the bridge reported a success without the article's http(s) URL")?;
+                let remote_id = told.remote_id.filter(|id| is_remote_id(id));
+                Ok(Self::Success(Remote { url, remote_id }))
+            }
+            "failed" => Ok(Self::Failed(failure("bridge_failed"))),
+            "login_expired" => Ok(Self::LoginExpired(failure(crate::store::LOGIN_EXPIRED))),
+            other => {
+                let other = other.chars().take(CODE_MAX).collect::<String>();
+                Err(format!("the bridge reported a status that was not agreed on: {other:?}"))
+            }
+        }
+    }
+}
+
+/// Whether a text can stand as an error's code.
+#[must_use]
+pub fn is_code(text: &str) -> bool {
+    (1..=CODE_MAX).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+/// Whether a text can stand as an article's address.
+#[must_use]
+pub fn is_url(text: &str) -> bool {
+    crate::article::is_http_url(text)
+}
+
+/// Whether a text can stand as a platform's id of an article.
+#[must_use]
+pub fn is_remote_id(text: &str) -> bool {
+    !text.is_empty() && text.chars().count() <= REMOTE_ID_MAX && !text.chars().any(char::is_control)
+}
+
+impl HttpBridge {
+    /// The platform, whose calls end within `timeout`.
+    #[must_use]
+    pub fn new(client: Client, timeout: Duration, clock: SharedClock) -> Self {
+        Self { client, timeout, clock }
+    }
+
+    async fn send(&self, job: &Job) -> Verdict {
+        let endpoint = job.settings.get("endpoint").and_then(|value| value.as_str()).unwrap_or_default();
+        if endpoint.is_empty() {
+            let message = "the account has no endpoint: set its setting `endpoint`";
+            return Verdict::Rejected(Failure::new("bad_settings", message));
+        }
+        let secret = job.credentials.text("secret");
+        let Some(secret) = secret.and_then(|text| text.expose_secret().parse::<SigningSecret>().ok()) else {
+            let message = "the account has no secret to sign with: set its credential `secret` (whsec_…)";
+            return Verdict::Rejected(Failure::new("bad_credentials", message));
+        };
+        let request = Request {
+            publication_id: job.publication_id,
+            round: job.round,
+            external_id: &job.external_id,
+            account_id: &job.account_id,
+            article: (&job.content).into(),
+        };
+        let Ok(body) = serde_json::to_vec(&request) else {
+            return Verdict::Rejected(Failure::new("unrenderable", "the article cannot be written as JSON"));
+        };
+        let headers = signed_headers(&job.marker, self.clock.now().timestamp(), &body, &[secret]);
+        let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_BYTES };
+        verdict(self.client.post(endpoint, &headers, body, limits).await)
+    }
+}
+
+fn verdict(answer: Result<Answer, CallError>) -> Verdict {
+    match answer {
+        Ok(Answer { status: 200, head, .. }) => match Report::parse(&head) {
+            Ok(Report::Success(remote)) => Verdict::Done(remote),
+            Ok(Report::Failed(failure)) => Verdict::Reported(failure),
+            Ok(Report::LoginExpired(failure)) => Verdict::LoginExpired(failure),
+            Err(why) => Verdict::Unknown(why),
+        },
+        Ok(Answer { status: 202, .. }) => Verdict::Accepted,
+        Ok(Answer { status, .. }) => Verdict::Unknown(format!("the bridge answered {status}")),
+        Err(error @ CallError::Refused(_)) => {
+            Verdict::Rejected(Failure::new("endpoint_not_allowed", error.to_string()))
+        }
+        Err(error) if error.proved_unsent() => {
+            Verdict::Transient(Failure::new("bridge_unreachable", error.to_string()))
+        }
+        Err(error) => Verdict::Unknown(error.to_string()),
+    }
+}
+
+impl Connector for HttpBridge {
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::NativeKey
+    }
+
+    fn find<'a>(&'a self, _: &'a Job) -> Answering<'a, Sighting> {
+        Box::pin(std::future::ready(Sighting::SendToAsk))
+    }
+
+    fn publish<'a>(&'a self, job: &'a Job) -> Answering<'a, Verdict> {
+        Box::pin(self.send(job))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(status: u16, body: &str) -> Verdict {
+        let elapsed = Duration::ZERO;
+        verdict(Ok(Answer { status, retry_after: None, head: body.into(), elapsed }))
+    }
+
+    #[test]
+    fn an_endpoint_says_what_came_of_it() {
+        let done = told(200, r#"{"status": "success", "url": "https://h/a", "remote_id": "7", "more": [1]}"#);
+        let remote = |id: Option<&str>| Remote { url: "https://h/a".into(), remote_id: id.map(Into::into) };
+        assert_eq!(done, Verdict::Done(remote(Some("7"))));
+        assert_eq!(told(200, r#"{"status": "success", "url": "https://h/a"}"#), Verdict::Done(remote(None)));
+        let failed = told(200, r#"{"status": "failed", "error": {"code": "too_long", "message": "cut it"}}"#);
+        assert_eq!(failed, Verdict::Reported(Failure::new("too_long", "cut it")));
+        let expired = told(200, r#"{"status": "login_expired", "error": {"code": "Not a code"}}"#);
+        assert_eq!(
+            expired,
+            Verdict::LoginExpired(Failure::new("login_expired", "the bridge gave no reason"))
+        );
+        assert_eq!(told(202, ""), Verdict::Accepted);
+    }
+
+    #[test]
+    fn all_else_is_unknown() {
+        for (status, body) in [
+            (200, ""),
+            (200, "ok"),
+            (200, "[]"),
+            (200, r#"{"status": "success"}"#),
+            (200, r#"{"status": "success", "url": "ftp://h/a"}"#),
+            (200, r#"{"status": "done", "url": "https://h/a"}"#),
+            (201, r#"{"status": "success", "url": "https://h/a"}"#),
+            (204, ""),
+            (302, ""),
+            (401, r#"{"status": "login_expired"}"#),
+            (404, ""),
+            (429, ""),
+            (500, r#"{"status": "failed"}"#),
+        ] {
+            assert!(matches!(told(status, body), Verdict::Unknown(_)), "{status} {body}");
+        }
+        let timeout = Err(CallError::Timeout(Duration::from_secs(1)));
+        assert!(matches!(verdict(timeout), Verdict::Unknown(_)));
+        assert!(matches!(verdict(Err(CallError::NoRoots)), Verdict::Transient(_)));
+    }
+
+    #[test]
+    fn long_words_of_an_endpoint_are_cut() {
+        let body = format!(
+            r#"{{"status": "failed", "error": {{"code": "{}", "message": "{}"}}}}"#,
+            "x".repeat(65),
+            "é".repeat(1_001)
+        );
+        let Verdict::Reported(failure) = told(200, &body) else { panic!() };
+        assert_eq!((&*failure.code, failure.message.chars().count()), ("bridge_failed", 1_000));
+    }
+}
