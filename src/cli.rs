@@ -12,13 +12,18 @@ use secrecy::ExposeSecret;
 use serde_json::Value;
 
 use crate::clock::{SharedClock, SystemClock};
-use crate::config::Secret;
+use crate::config::{BadSetting, Secret};
+use crate::lifecycle::CannotStart;
 use crate::store::{Store, StoreError};
-use crate::vault::{BadMasterKey, MasterKey, Vault};
+use crate::vault::{MasterKey, Vault};
 
 mod dev;
+mod health;
 mod key;
+mod migrate;
 mod openapi;
+mod running;
+mod serve;
 mod tenant;
 
 #[derive(Parser)]
@@ -32,6 +37,10 @@ struct Program {
 enum Command {
     /// Run everything on this machine, with nothing set up
     Dev(Box<dev::Dev>),
+    /// Run the service against a database
+    Serve(Box<serve::Serve>),
+    /// Bring a database's schema up to date
+    Migrate(migrate::Migrate),
     /// Create and list tenants
     #[command(subcommand)]
     Tenant(tenant::Tenant),
@@ -40,21 +49,43 @@ enum Command {
     Key(key::Key),
     /// Print the OpenAPI 3.1 document
     Openapi,
+    /// Ask a service whether it is ready; for health checks
+    #[command(hide = true)]
+    Health(health::Health),
 }
 
-/// Why a command failed, in one line.
+/// Why a command failed, in one line; of wrong settings, a line each.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
+    #[error("{}", lines(.0))]
+    Settings(Vec<BadSetting>),
     #[error("{0}")]
     Told(String),
     #[error("{}", of_the_database(.0))]
     Store(#[from] StoreError),
     #[error("which database? set DATABASE_URL (a running `dev` prints its own), or give --database-url")]
     NoDatabase,
-    #[error("PUBLISH_MASTER_KEY: {0}")]
-    MasterKey(#[from] BadMasterKey),
+    #[error(transparent)]
+    Listen(#[from] running::CannotListen),
+    #[error(transparent)]
+    Start(#[from] CannotStart),
+    #[error(transparent)]
+    AtOnce(#[from] running::EndedAtOnce),
     #[error(transparent)]
     Dev(#[from] dev::CannotRun),
+}
+
+impl Failure {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Settings(_) | Self::NoDatabase => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
+fn lines(bad: &[BadSetting]) -> String {
+    bad.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Says which setting names the database that an error speaks of.
@@ -64,7 +95,7 @@ fn of_the_database(error: &StoreError) -> String {
         StoreError::Unavailable(_) | StoreError::HeldUp(_) | StoreError::Refused(_) => {
             format!("{error}: check DATABASE_URL, and that this database runs and lets you in")
         }
-        StoreError::Schema(_) | StoreError::Sealed(_) => error.to_string(),
+        StoreError::Schema(_) | StoreError::Sealed(_) | StoreError::OtherKey { .. } => error.to_string(),
     }
 }
 
@@ -74,34 +105,42 @@ pub fn main() -> ExitCode {
     let command = Program::parse().command;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&format!("cannot start: {error}")),
+        Err(error) => {
+            tell(&format!("cannot start: {error}"));
+            return ExitCode::FAILURE;
+        }
     };
     let clock: SharedClock = Arc::new(SystemClock);
     let done = runtime.block_on(async {
         match command {
-            Command::Dev(dev) => dev.run(clock).await.map_err(Into::into),
+            Command::Dev(dev) => dev.run(clock).await,
+            Command::Serve(serve) => serve.run(clock).await,
+            Command::Migrate(migrate) => migrate.run(clock).await,
             Command::Tenant(tenant) => tenant.run(clock).await,
             Command::Key(key) => key.run(clock).await,
             Command::Openapi => openapi::run(),
+            Command::Health(health) => health.run().await,
         }
     });
     // A platform's call may still sit on a blocking thread; its lease is what ends it.
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error @ Failure::NoDatabase) => {
-            failed(&error.to_string());
-            ExitCode::from(2)
+        Err(error @ Failure::Settings(_)) => {
+            error.to_string().lines().for_each(tell);
+            error.exit_code()
         }
-        Err(error) => failed(&error.to_string()),
+        Err(error) => {
+            tell(&error.to_string());
+            error.exit_code()
+        }
     }
 }
 
-fn failed(why: &str) -> ExitCode {
+fn tell(why: &str) {
     // A database's message may have several lines.
     let line = why.split_whitespace().collect::<Vec<_>>().join(" ");
     let _ = writeln!(io::stderr(), "publish-ingest: {line}");
-    ExitCode::FAILURE
 }
 
 /// Prints a line. Whoever read it may have gone away, as `| head` does; that ends nothing.
@@ -118,10 +157,14 @@ struct Database {
 }
 
 impl Database {
+    fn url(&self) -> Result<&str, Failure> {
+        let url = self.database_url.as_ref().map(|url| url.0.expose_secret()).filter(|url| !url.is_empty());
+        url.ok_or(Failure::NoDatabase)
+    }
+
     /// The database, after a look whether its schema is ours.
     async fn open(&self, clock: SharedClock) -> Result<Store, Failure> {
-        let url = self.database_url.as_ref().map(|url| url.0.expose_secret()).filter(|url| !url.is_empty());
-        let url = url.ok_or(Failure::NoDatabase)?;
+        let url = self.url()?;
         crate::store::reach(url).await?;
         let store = Store::open(url, 1, clock)?;
         store.check().await?;
@@ -130,7 +173,9 @@ impl Database {
 }
 
 fn vault(master_key: &Secret) -> Result<Vault, Failure> {
-    Ok(Vault::new(&master_key.0.expose_secret().parse::<MasterKey>()?))
+    let read = master_key.0.expose_secret().parse::<MasterKey>();
+    let bad = |error| BadSetting { name: "PUBLISH_MASTER_KEY", why: format!("{error}") };
+    read.map(|key| Vault::new(&key)).map_err(|error| Failure::Settings(vec![bad(error)]))
 }
 
 /// Prints facts: as JSON where asked for, else as text.

@@ -1,91 +1,329 @@
 //! Settings: from flags and the environment, read once, at the start.
+//!
+//! What is given is text; [`Settings::read`] makes values of it, and tells all that is wrong at once.
 
-use std::fmt;
+use std::ffi::OsString;
+use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
 use ipnet::IpNet;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::retry::{BadSchedule, Schedule, duration};
-use crate::telemetry::LogFormat;
+use crate::telemetry::{LogFilter, LogFormat};
+use crate::vault::{BadMasterKey, MasterKey};
 
 /// The shortest lease: a call to a platform may take half of it.
 pub const LEASE_MIN: Duration = Duration::from_secs(2);
 
-/// The settings of a service. Durations are a whole number and `ms`, `s`, `m` or `h`; lists have commas.
+/// The settings of a service as they were given. Durations are a whole number and `ms`, `s`, `m` or `h`; lists have
+/// commas.
+// Text throughout: the parser of the command line would stop at the first that is wrong.
 #[derive(Debug, Clone, Args)]
-pub struct Settings {
-    /// The database; without it, `dev` starts its own
+pub struct Given {
+    /// The database, which `serve` needs; without it, `dev` starts its own
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
-    pub database_url: Option<Secret>,
+    database_url: Option<Secret>,
 
     /// Where to listen
-    #[arg(long, env = "PUBLISH_LISTEN", default_value = "127.0.0.1:8080", value_parser = listen, value_name = "ADDRESS:PORT")]
-    pub listen: SocketAddr,
+    #[arg(long, env = "PUBLISH_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
+    listen: String,
 
-    /// Encrypts secrets at rest: 32 bytes in base64; without it, `dev` makes its own
+    /// What this node does: api (answers requests), worker (publishes), dispatcher (delivers callbacks)
+    #[arg(long, env = "PUBLISH_ROLES", default_value = "api,worker,dispatcher", value_name = "ROLES")]
+    roles: String,
+
+    /// Encrypts secrets at rest: 32 bytes in base64; `serve` needs it; without it, `dev` makes its own
     #[arg(long, env = "PUBLISH_MASTER_KEY", hide_env_values = true, value_name = "BASE64")]
-    pub master_key: Option<Secret>,
+    master_key: Option<Secret>,
 
     /// Networks (CIDR, commas) that may be called although not public; `dev`: loopback
     #[arg(long, env = "PUBLISH_OUTBOUND_ALLOW", value_name = "NETWORKS")]
-    pub outbound_allow: Option<Networks>,
+    outbound_allow: Option<String>,
 
-    /// Whether http may be called, not only https; `dev`: true
+    /// Whether http may be called, not only https; without it: false; `dev`: true
     #[arg(long, env = "PUBLISH_ALLOW_HTTP", value_name = "true|false")]
-    pub allow_http: Option<bool>,
+    allow_http: Option<String>,
 
-    /// The folder that the platform `static_site` writes to; `dev`: ./.dev/site
+    /// The folder that the platform `static_site` writes to; without it, the platform is off; `dev`: ./.dev/site
     #[arg(long, env = "PUBLISH_SITE_ROOT", value_name = "FOLDER")]
-    pub site_root: Option<PathBuf>,
+    // Not a path, which the command line's parser refuses when it is empty.
+    site_root: Option<OsString>,
 
     /// Where that folder is served; `dev`: its own /site
-    #[arg(long, env = "PUBLISH_SITE_URL", value_parser = site_url, value_name = "URL")]
-    pub site_url: Option<String>,
+    #[arg(long, env = "PUBLISH_SITE_URL", value_name = "URL")]
+    site_url: Option<String>,
 
     /// The largest body of a request: bytes, or a number with KiB or MiB
     #[arg(long, env = "PUBLISH_BODY_LIMIT", default_value = "2MiB", value_name = "SIZE")]
-    pub body_limit: Size,
+    body_limit: String,
 
     /// How long a publication is held, at least 2s; a call to a platform ends within half of it
-    #[arg(long, env = "PUBLISH_LEASE", default_value = "30s", value_parser = lease, value_name = "DURATION")]
-    pub lease: Duration,
+    #[arg(long, env = "PUBLISH_LEASE", default_value = "30s", value_name = "DURATION")]
+    lease: String,
 
     /// The waits before each try of a callback
     #[arg(
         long,
         env = "PUBLISH_CALLBACK_SCHEDULE",
         default_value = "0s,5s,30s,2m,10m,30m,1h,2h,4h,8h,12h",
-        value_parser = callback_schedule,
         value_name = "DURATIONS"
     )]
-    pub callback_schedule: Schedule,
+    callback_schedule: String,
 
     /// How long a callback may take, all of it
-    #[arg(long, env = "PUBLISH_CALLBACK_TIMEOUT", default_value = "10s", value_parser = timeout, value_name = "DURATION")]
-    pub callback_timeout: Duration,
+    #[arg(long, env = "PUBLISH_CALLBACK_TIMEOUT", default_value = "10s", value_name = "DURATION")]
+    callback_timeout: String,
 
     /// The waits before another try after a transient error of a platform
     #[arg(
         long,
         env = "PUBLISH_RETRY_SCHEDULE",
         default_value = "5s,30s,2m,10m,30m,1h",
-        value_parser = Schedule::from_str,
         value_name = "DURATIONS"
     )]
-    pub retry_schedule: Schedule,
+    retry_schedule: String,
 
     /// What is logged: a level, or target=level with commas
     #[arg(long, env = "PUBLISH_LOG", default_value = "info", value_name = "FILTER")]
-    pub log: String,
+    log: String,
 
     /// The form of the log
-    #[arg(long, env = "PUBLISH_LOG_FORMAT", value_enum, default_value = "text")]
+    #[arg(long, env = "PUBLISH_LOG_FORMAT", default_value = "text", value_name = "text|json")]
+    log_format: String,
+}
+
+impl Given {
+    fn database_url(&self, runs: Runs, looks: &Looks<'_>) -> Result<Option<Secret>, String> {
+        match present(self.database_url.as_ref()) {
+            Some(url) => (looks.database_url)(url.0.expose_secret()).map(|()| Some(url.clone())),
+            None if runs == Runs::Dev => Ok(None),
+            None => Err("which database? write postgres://user:password@host:port/database".to_owned()),
+        }
+    }
+
+    fn master_key(&self, runs: Runs) -> Result<Option<MasterKey>, String> {
+        let missing = "secrets are stored under this key: write 32 bytes in base64, such as `openssl rand -base64 32` \
+            makes, and keep it: without it a backup of the database cannot be used";
+        match present(self.master_key.as_ref()) {
+            Some(key) => {
+                key.0.expose_secret().parse().map(Some).map_err(|error: BadMasterKey| error.to_string())
+            }
+            None if runs == Runs::Dev => Ok(None),
+            None => Err(missing.to_owned()),
+        }
+    }
+}
+
+/// The settings of a service, each of them good.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The database; always there for [`Runs::Serve`].
+    pub database_url: Option<Secret>,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// What this node does.
+    pub roles: Roles,
+    /// Encrypts secrets at rest; always there for [`Runs::Serve`].
+    pub master_key: Option<MasterKey>,
+    /// Networks that may be called although not public; none: the command's default.
+    pub outbound_allow: Option<Networks>,
+    /// Whether http may be called; none: the command's default.
+    pub allow_http: Option<bool>,
+    /// The folder that `static_site` writes to; for [`Runs::Serve`] only together with `site_url`.
+    pub site_root: Option<PathBuf>,
+    /// Where that folder is served.
+    pub site_url: Option<String>,
+    /// The largest body of a request.
+    pub body_limit: Size,
+    /// How long a publication is held, at least [`LEASE_MIN`].
+    pub lease: Duration,
+    /// The waits before each try of a callback, at least one.
+    pub callback_schedule: Schedule,
+    /// How long a callback may take, longer than 0.
+    pub callback_timeout: Duration,
+    /// The waits before another try after a transient error of a platform.
+    pub retry_schedule: Schedule,
+    /// What is logged.
+    pub log: LogFilter,
+    /// The form of the log.
     pub log_format: LogFormat,
+}
+
+/// Which command the settings are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// `dev` makes itself what it is not given.
+    Dev,
+    /// `serve` needs a database and a master key, and the folder of a site with its URL.
+    Serve,
+}
+
+/// A setting that is wrong or missing. The text says what to write, and never repeats a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {why}")]
+pub struct BadSetting {
+    /// The variable of the environment that sets it.
+    pub name: &'static str,
+    /// What is wrong, and what to do.
+    pub why: String,
+}
+
+/// What only this machine and the database's library can tell of a setting; an error says what to do.
+pub struct Looks<'a> {
+    /// Whether this names a database.
+    pub database_url: &'a dyn Fn(&str) -> Result<(), String>,
+    /// Whether this is a folder that can be written to.
+    pub site_root: &'a dyn Fn(&Path) -> Result<(), String>,
+}
+
+impl Settings {
+    /// Reads what was given; of what is wrong, all.
+    pub fn read(given: &Given, runs: Runs, looks: &Looks<'_>) -> Result<Self, Vec<BadSetting>> {
+        let mut bad = Bad(Vec::new());
+        let database_url = bad.read("DATABASE_URL", given.database_url(runs, looks));
+        let listen = bad.read("PUBLISH_LISTEN", listen(&given.listen));
+        let roles = bad.read("PUBLISH_ROLES", given.roles.parse::<Roles>());
+        let master_key = bad.read("PUBLISH_MASTER_KEY", given.master_key(runs));
+        let outbound_allow =
+            bad.read("PUBLISH_OUTBOUND_ALLOW", optional(given.outbound_allow.as_deref(), str::parse));
+        let allow_http = given.allow_http.as_deref().filter(|text| !text.is_empty());
+        let allow_http = bad.read("PUBLISH_ALLOW_HTTP", optional(allow_http, truth));
+        let (site_root, site_url) = bad.site(given, runs, roles, looks);
+        let body_limit = bad.read("PUBLISH_BODY_LIMIT", given.body_limit.parse());
+        let lease = bad.read("PUBLISH_LEASE", lease(&given.lease));
+        let callback_schedule =
+            bad.read("PUBLISH_CALLBACK_SCHEDULE", callback_schedule(&given.callback_schedule));
+        let callback_timeout = bad.read("PUBLISH_CALLBACK_TIMEOUT", timeout(&given.callback_timeout));
+        let retry_schedule = bad.read("PUBLISH_RETRY_SCHEDULE", given.retry_schedule.parse());
+        let log = bad.read("PUBLISH_LOG", given.log.parse());
+        let log_format = bad.read("PUBLISH_LOG_FORMAT", given.log_format.parse());
+        let read = || {
+            Some(Self {
+                database_url: database_url?,
+                listen: listen?,
+                roles: roles?,
+                master_key: master_key?,
+                outbound_allow: outbound_allow?,
+                allow_http: allow_http?,
+                site_root,
+                site_url,
+                body_limit: body_limit?,
+                lease: lease?,
+                callback_schedule: callback_schedule?,
+                callback_timeout: callback_timeout?,
+                retry_schedule: retry_schedule?,
+                log: log?,
+                log_format: log_format?,
+            })
+        };
+        if bad.0.is_empty() { read().ok_or(bad.0) } else { Err(bad.0) }
+    }
+}
+
+/// What is wrong so far.
+struct Bad(Vec<BadSetting>);
+
+impl Bad {
+    fn tell(&mut self, name: &'static str, why: impl Display) {
+        self.0.push(BadSetting { name, why: why.to_string() });
+    }
+
+    fn read<T, E: Display>(&mut self, name: &'static str, read: Result<T, E>) -> Option<T> {
+        read.map_err(|why| self.tell(name, why)).ok()
+    }
+
+    /// The folder of the site, and its URL.
+    fn site(
+        &mut self,
+        given: &Given,
+        runs: Runs,
+        roles: Option<Roles>,
+        looks: &Looks<'_>,
+    ) -> (Option<PathBuf>, Option<String>) {
+        let root = given.site_root.as_deref().filter(|root| !root.is_empty()).map(PathBuf::from);
+        let url = given.site_url.as_deref().filter(|url| !url.is_empty());
+        // Only a worker writes there, and `dev` makes the folder.
+        if let Some(root) =
+            root.as_deref().filter(|_| runs == Runs::Serve && roles.is_none_or(|roles| roles.worker))
+        {
+            self.read("PUBLISH_SITE_ROOT", (looks.site_root)(root));
+        }
+        let there = (root.is_some(), url.is_some());
+        if runs == Runs::Serve && there == (false, true) {
+            self.tell(
+                "PUBLISH_SITE_ROOT",
+                "PUBLISH_SITE_URL is set: name the folder that is served there, or unset both",
+            );
+        }
+        let url = url.and_then(|url| self.read("PUBLISH_SITE_URL", site_url(url)));
+        if runs == Runs::Serve && there == (true, false) {
+            self.tell(
+                "PUBLISH_SITE_URL",
+                "PUBLISH_SITE_ROOT is set: write the URL that it is served at, or unset both",
+            );
+        }
+        (root, url)
+    }
+}
+
+/// A secret that is empty is none.
+fn present(secret: Option<&Secret>) -> Option<&Secret> {
+    secret.filter(|secret| !secret.0.expose_secret().trim().is_empty())
+}
+
+fn optional<T, E>(text: Option<&str>, read: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, E> {
+    text.map(read).transpose()
+}
+
+/// What a node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    /// Answers requests.
+    pub api: bool,
+    /// Publishes.
+    pub worker: bool,
+    /// Delivers callbacks.
+    pub dispatcher: bool,
+}
+
+impl Roles {
+    /// All of them.
+    pub const ALL: Self = Self { api: true, worker: true, dispatcher: true };
+}
+
+impl FromStr for Roles {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Err(
+                "a node without a role does nothing: write some of api, worker, dispatcher".to_owned()
+            );
+        }
+        let mut roles = Self { api: false, worker: false, dispatcher: false };
+        for role in text.split(',') {
+            match role.trim() {
+                "api" => roles.api = true,
+                "worker" => roles.worker = true,
+                "dispatcher" => roles.dispatcher = true,
+                other => return Err(format!("{other:?} is no role: write some of api, worker, dispatcher")),
+            }
+        }
+        Ok(roles)
+    }
+}
+
+impl Display for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles = [(self.api, "api"), (self.worker, "worker"), (self.dispatcher, "dispatcher")];
+        let names = roles.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect::<Vec<_>>();
+        f.write_str(&names.join(","))
+    }
 }
 
 /// A setting that must not show.
@@ -154,6 +392,14 @@ fn listen(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080")
 }
 
+fn truth(text: &str) -> Result<bool, &'static str> {
+    match text.trim() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("write true or false"),
+    }
+}
+
 fn site_url(text: &str) -> Result<String, &'static str> {
     let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     url.map(|_| text.to_owned()).ok_or("write an http or https URL, such as https://example.org/articles")
@@ -177,56 +423,4 @@ fn callback_schedule(text: &str) -> Result<Schedule, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        settings: Settings,
-    }
-
-    fn read(arguments: &[&str]) -> Result<Settings, String> {
-        let arguments = std::iter::once("x").chain(arguments.iter().copied());
-        Program::try_parse_from(arguments).map(|program| program.settings).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn lists_and_sizes_are_read() {
-        let networks = |text: &str| text.parse::<Networks>().map(|list| list.0.len());
-        assert_eq!(networks(""), Ok(0));
-        assert_eq!(networks("127.0.0.0/8, ::1/128 ,10.1.2.3"), Ok(3));
-        assert!(networks("10.0.0.0/33").is_err() && networks("a,").is_err());
-        let size = |text: &str| text.parse::<Size>().map(|size| size.0);
-        assert_eq!(size("2 MiB"), Ok(2 * 1024 * 1024));
-        assert_eq!((size("10"), size("3KiB")), (Ok(10), Ok(3072)));
-        for bad in ["", "0", "x", "1 GB", "-1", "99999999999999999999"] {
-            assert!(size(bad).is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn a_wrong_setting_is_refused_with_what_to_write() {
-        for (arguments, hint) in [
-            (["--lease", "1s"], "at least 2s"),
-            (["--callback-timeout", "0s"], "longer than 0"),
-            (["--callback-schedule", ""], "at least one try"),
-            (["--retry-schedule", "soon"], "30s"),
-            (["--listen", "localhost:80"], "127.0.0.1:8080"),
-            (["--site-url", "not a url"], "https://example.org"),
-        ] {
-            let error = read(&arguments).unwrap_err();
-            assert!(error.contains(hint), "{error}");
-        }
-        assert_eq!(read(&["--retry-schedule", ""]).unwrap().retry_schedule.wait(0), None);
-    }
-
-    #[test]
-    fn secrets_do_not_show() {
-        let settings =
-            read(&["--master-key", "hunter2", "--database-url", "postgres://u:hunter2@h/d"]).unwrap();
-        assert!(!format!("{settings:?}").contains("hunter2"));
-    }
-}
+mod tests;

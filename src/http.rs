@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use axum::extract::FromRef;
 use axum::response::IntoResponse;
+use axum::routing::get;
 use axum::{Json, Router, middleware};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi;
@@ -23,6 +25,7 @@ mod publish;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
+pub use health::Readiness;
 pub use problem::{Kind, Problem};
 
 /// What handlers use; cheap to clone.
@@ -30,6 +33,8 @@ pub use problem::{Kind, Problem};
 pub struct AppState {
     /// The database.
     pub store: Store,
+    /// Whether requests can be served.
+    pub readiness: Readiness,
     /// Accepts articles.
     pub acceptor: Acceptor,
     /// Which addresses may be called.
@@ -38,6 +43,12 @@ pub struct AppState {
     pub body_limit: usize,
     /// Time and chance.
     pub clock: SharedClock,
+}
+
+impl FromRef<AppState> for Readiness {
+    fn from_ref(state: &AppState) -> Self {
+        state.readiness.clone()
+    }
 }
 
 #[derive(OpenApi)]
@@ -91,15 +102,26 @@ async fn openapi_json() -> impl IntoResponse {
 }
 
 /// The service's routes, and `more` beside them, all behind the same layers.
-pub fn router(state: AppState, more: Router<AppState>) -> Router {
+pub fn router(state: AppState, more: Router) -> Router {
+    let clock = state.clock.clone();
     let (routes, _) = described().split_for_parts();
+    behind_layers(routes.with_state(state).merge(more), "there is no such route; see /openapi.json", clock)
+}
+
+/// What a node without the role `api` serves: how it is, and `more` beside that.
+pub fn router_without_api(readiness: Readiness, more: Router, clock: SharedClock) -> Router {
+    let routes = Router::new().route("/healthz", get(health::healthz)).route("/readyz", get(health::readyz));
+    let elsewhere =
+        "this node does not answer requests, since it has not the role api (PUBLISH_ROLES): ask one that has";
+    behind_layers(routes.with_state(readiness).merge(more), elsewhere, clock)
+}
+
+fn behind_layers(routes: Router, no_route: &'static str, clock: SharedClock) -> Router {
     routes
-        .merge(more)
-        .fallback(|| async { Problem::new(Kind::NotFound, "there is no such route; see /openapi.json") })
+        .fallback(async move || Problem::new(Kind::NotFound, no_route))
         .method_not_allowed_fallback(|| async {
             Problem::new(Kind::MethodNotAllowed, "see the header Allow for the methods of this route")
         })
         .layer(CatchPanicLayer::custom(admission::panicked))
-        .layer(middleware::from_fn_with_state(state.clone(), admission::name_request))
-        .with_state(state)
+        .layer(middleware::from_fn_with_state(clock, admission::name_request))
 }

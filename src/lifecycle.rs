@@ -14,30 +14,39 @@ use tokio_util::task::TaskTracker;
 
 use crate::callback::deliver::{self, Dispatcher, Recorder};
 use crate::clock::SharedClock;
+use crate::config::Roles;
 use crate::connector::Connector;
 use crate::connector::http_bridge::{self, HttpBridge};
 use crate::connector::static_site::StaticSite;
-use crate::http::{self, AppState};
+use crate::http::{self, AppState, Readiness};
 use crate::outbound::{Client, Policy, SetupError};
 use crate::retry::Schedule;
-use crate::store::{ClaimLimits, Queue, Store, StoreError};
+use crate::store::{ClaimLimits, Queue, Store, StoreError, Telling};
 use crate::task::accept::Acceptor;
 use crate::task::settle::{Settler, Settling, telling};
 use crate::task::work::{self, Connectors, Worker};
 use crate::turns::{Turns, Wake};
 use crate::vault::Vault;
 
-/// How long a stop waits for what is under way; what is not done by then is left to its lease.
+/// How long a stop takes at most, whatever receivers and callers do; what is not done by then is left to its lease.
 pub const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// How much of it is kept for closing the connections to the database.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Connections for requests: four writers, and look-ups beside them.
 const API_CONNECTIONS: u32 = 16;
+
+/// Connections of a node without the role `api`: it is only asked whether it is ready.
+const READY_CONNECTIONS: u32 = 2;
 
 /// Connections for the loops: claims and journals of many runs at once, each for a moment.
 const LOOP_CONNECTIONS: u32 = 16;
 
 /// All that a service is made from.
 pub struct Plan {
+    /// What this node does.
+    pub roles: Roles,
     /// The database; its schema is up to date.
     pub database_url: String,
     /// Opens secrets.
@@ -73,38 +82,42 @@ pub enum CannotStart {
 
 /// A running service.
 pub struct Service {
-    stores: [Store; 2],
+    stores: Vec<Store>,
     stop: CancellationToken,
     server: tokio::task::JoinHandle<io::Result<()>>,
     tracker: TaskTracker,
 }
 
 impl Service {
-    /// Starts the loops, and serves on `listener`; `more` routes stand beside the API's.
-    pub fn start(plan: Plan, listener: TcpListener, more: Router<AppState>) -> Result<Self, CannotStart> {
-        let clock = plan.clock.clone();
-        let api = Store::open(&plan.database_url, API_CONNECTIONS, clock.clone())?;
-        let loops = Store::open(&plan.database_url, LOOP_CONNECTIONS, clock.clone())?;
+    /// Starts what the node's roles ask for, and serves on `listener`; `more` routes stand beside the service's.
+    pub fn start(plan: Plan, listener: TcpListener, more: Router) -> Result<Self, CannotStart> {
         let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
         let (work, deliver) = (Wake::default(), Wake::default());
-        let acceptor = Acceptor::start(api.clone(), work.clone(), clock.clone(), &tracker);
-        let state = AppState {
-            store: api.clone(),
-            acceptor,
-            policy: Arc::new(plan.policy.clone()),
-            body_limit: plan.body_limit,
-            clock: clock.clone(),
+        let client = Client::new(plan.policy.clone(), plan.clock.clone())?;
+        let shared = Shared {
+            connectors: connectors(&plan, &client),
+            telling: telling(plan.callback_schedule.wait(0).unwrap_or_default()),
+            client,
+            work,
+            deliver,
+            stop: stop.clone(),
+            tracker: tracker.clone(),
         };
-        start_loops(plan, &loops, &work, &deliver, &stop, &tracker)?;
-        let router = http::router(state, more);
+        let (router, store) = router(&plan, more, &shared)?;
+        let mut stores = vec![store];
+        if plan.roles.worker || plan.roles.dispatcher {
+            let store = Store::open(&plan.database_url, LOOP_CONNECTIONS, plan.clock.clone())?;
+            stores.push(store.clone());
+            Loops { plan, shared, store }.start();
+        }
         let stopping = stop.clone();
         let server = axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned());
         let server = tokio::spawn(async move { server.await });
-        Ok(Self { stores: [api, loops], stop, server, tracker })
+        Ok(Self { stores, stop, server, tracker })
     }
 
-    /// Stops: nothing new is claimed, answers under way are given, and what runs is finished, within
-    /// [`STOP_WITHIN`]; the rest is left to its lease.
+    /// Stops: the node calls itself not ready, no connection is accepted and nothing new is claimed; answers under way
+    /// are given, and what runs is finished. All within [`STOP_WITHIN`]; the rest is left to its lease.
     pub async fn stop(self) {
         self.stop.cancel();
         self.tracker.close();
@@ -113,77 +126,135 @@ impl Service {
             let _ = self.server.await;
             self.tracker.wait().await;
         };
-        if tokio::time::timeout(STOP_WITHIN, ended).await.is_err() {
+        if tokio::time::timeout(STOP_WITHIN.saturating_sub(CLOSE_WITHIN), ended).await.is_err() {
             tracing::warn!("stopped with work under way; it is taken up again when its lease has run out");
             server.abort();
         }
-        let [api, loops] = &self.stores;
-        let closing = async { tokio::join!(api.close(), loops.close()) };
-        let _ = tokio::time::timeout(Duration::from_secs(1), closing).await;
+        let closing = async {
+            for store in &self.stores {
+                store.close().await;
+            }
+        };
+        let _ = tokio::time::timeout(CLOSE_WITHIN, closing).await;
     }
 }
 
-fn start_loops(
-    plan: Plan,
-    store: &Store,
-    work: &Wake,
-    deliver: &Wake,
-    stop: &CancellationToken,
-    tracker: &TaskTracker,
-) -> Result<(), CannotStart> {
-    let clock = plan.clock;
-    let client = Client::new(plan.policy, clock.clone())?;
-    let telling = telling(plan.callback_schedule.wait(0).unwrap_or_default());
-    let settling = Settling {
-        store: store.clone(),
-        telling,
-        work: work.clone(),
-        deliver: deliver.clone(),
-        stop: stop.clone(),
-    };
-    let owner = owner(&clock);
-    let bridge = HttpBridge::new(client.clone(), plan.lease / 2, clock.clone());
-    let mut connectors = Connectors::from([(http_bridge::PLATFORM, Arc::new(bridge) as Arc<dyn Connector>)]);
-    if let Some((root, url)) = plan.site {
-        connectors.insert("static_site", Arc::new(StaticSite::new(root, &url, clock.clone())));
+/// What the doors and the loops of a service have in common.
+struct Shared {
+    client: Client,
+    connectors: Connectors,
+    telling: Telling,
+    work: Wake,
+    deliver: Wake,
+    stop: CancellationToken,
+    tracker: TaskTracker,
+}
+
+/// What is served, by the node's roles, and the store that it asks.
+fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store), StoreError> {
+    let clock = plan.clock.clone();
+    let connections = if plan.roles.api { API_CONNECTIONS } else { READY_CONNECTIONS };
+    let store = Store::open(&plan.database_url, connections, clock.clone())?;
+    let readiness = Readiness { store: store.clone(), stopping: shared.stop.clone() };
+    if !plan.roles.api {
+        return Ok((http::router_without_api(readiness, more, clock), store));
     }
-    let worker = Arc::new(Worker {
+    let state = AppState {
         store: store.clone(),
-        vault: plan.vault.clone(),
-        connectors,
-        settler: Settler::start(settling, tracker),
-        telling,
-        deliver: deliver.clone(),
-        limits: ClaimLimits { owner: owner.clone(), lease: plan.lease },
-        retries: plan.retries,
-        clock: clock.clone(),
-        tracker: tracker.clone(),
-        marker_keys: Mutex::new(HashMap::new()),
-    });
-    let dispatcher = Arc::new(Dispatcher {
-        store: store.clone(),
-        vault: plan.vault,
-        client,
-        recorder: Recorder::start(store.clone(), deliver.clone(), stop.clone(), tracker),
-        limits: ClaimLimits { owner, lease: plan.callback_timeout + deliver::LEASE_MARGIN },
-        schedule: plan.callback_schedule,
-        timeout: plan.callback_timeout,
-        clock: clock.clone(),
-        tracker: tracker.clone(),
-    });
-    let turns = |queue, wake: &Wake, slots| Turns {
-        store: store.clone(),
-        queue,
-        wake: wake.clone(),
-        slots: Arc::new(Semaphore::new(slots)),
-        clock: clock.clone(),
-        stop: stop.clone(),
+        readiness,
+        acceptor: Acceptor::start(store.clone(), shared.work.clone(), clock.clone(), &shared.tracker),
+        policy: Arc::new(plan.policy.clone()),
+        body_limit: plan.body_limit,
+        clock,
     };
-    let working = turns(Queue::Publications, work, work::IN_HAND_MAX);
-    let delivering = turns(Queue::Callbacks, deliver, deliver::IN_HAND_MAX);
-    tracker.spawn(working.walk(worker));
-    tracker.spawn(delivering.walk(dispatcher));
-    Ok(())
+    Ok((http::router(state, more), store))
+}
+
+/// What the loops are made from.
+struct Loops {
+    plan: Plan,
+    shared: Shared,
+    store: Store,
+}
+
+impl Loops {
+    fn start(self) {
+        let owner = owner(&self.plan.clock);
+        let (work, deliver, tracker) = (&self.shared.work, &self.shared.deliver, &self.shared.tracker);
+        if self.plan.roles.worker {
+            let turns = self.turns(Queue::Publications, work, work::IN_HAND_MAX);
+            tracker.spawn(turns.walk(Arc::new(self.worker(&owner))));
+        }
+        if self.plan.roles.dispatcher {
+            let turns = self.turns(Queue::Callbacks, deliver, deliver::IN_HAND_MAX);
+            tracker.spawn(turns.walk(Arc::new(self.dispatcher(&owner))));
+        }
+    }
+
+    fn worker(&self, owner: &str) -> Worker {
+        let (plan, shared) = (&self.plan, &self.shared);
+        let settling = Settling {
+            store: self.store.clone(),
+            telling: shared.telling,
+            work: shared.work.clone(),
+            deliver: shared.deliver.clone(),
+            stop: shared.stop.clone(),
+        };
+        Worker {
+            store: self.store.clone(),
+            vault: plan.vault.clone(),
+            connectors: shared.connectors.clone(),
+            settler: Settler::start(settling, &shared.tracker),
+            telling: shared.telling,
+            deliver: shared.deliver.clone(),
+            limits: ClaimLimits { owner: owner.to_owned(), lease: plan.lease },
+            retries: plan.retries.clone(),
+            clock: plan.clock.clone(),
+            tracker: shared.tracker.clone(),
+            marker_keys: Mutex::new(HashMap::new()),
+        }
+    }
+
+    fn dispatcher(&self, owner: &str) -> Dispatcher {
+        let (plan, shared) = (&self.plan, &self.shared);
+        let (deliver, stop) = (shared.deliver.clone(), shared.stop.clone());
+        Dispatcher {
+            store: self.store.clone(),
+            vault: plan.vault.clone(),
+            client: shared.client.clone(),
+            recorder: Recorder::start(self.store.clone(), deliver, stop, &shared.tracker),
+            limits: ClaimLimits {
+                owner: owner.to_owned(),
+                lease: plan.callback_timeout + deliver::LEASE_MARGIN,
+            },
+            schedule: plan.callback_schedule.clone(),
+            timeout: plan.callback_timeout,
+            clock: plan.clock.clone(),
+            tracker: shared.tracker.clone(),
+        }
+    }
+
+    fn turns(&self, queue: Queue, wake: &Wake, slots: usize) -> Turns {
+        Turns {
+            store: self.store.clone(),
+            queue,
+            wake: wake.clone(),
+            slots: Arc::new(Semaphore::new(slots)),
+            clock: self.plan.clock.clone(),
+            stop: self.shared.stop.clone(),
+        }
+    }
+}
+
+/// The platforms that are set up.
+fn connectors(plan: &Plan, client: &Client) -> Connectors {
+    let clock = || plan.clock.clone();
+    let bridge: Arc<dyn Connector> = Arc::new(HttpBridge::new(client.clone(), plan.lease / 2, clock()));
+    let mut connectors = Connectors::from([(http_bridge::PLATFORM, bridge)]);
+    if let Some((root, url)) = plan.site.clone() {
+        connectors.insert("static_site", Arc::new(StaticSite::new(root, &url, clock())));
+    }
+    connectors
 }
 
 /// A name that is new at every start: under a reused one, what a crash left behind would look alive.

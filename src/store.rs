@@ -23,6 +23,7 @@ mod journal;
 mod logins;
 mod moves;
 mod publications;
+mod sealed;
 mod tasks;
 mod tenants;
 
@@ -69,6 +70,17 @@ pub enum StoreError {
     /// A stored secret cannot be opened.
     #[error(transparent)]
     Sealed(#[from] crate::vault::CannotOpen),
+    /// Secrets were stored under a key that the vault has not.
+    #[error(
+        "{other} of the {all} secrets in this database are stored under another master key or damaged: set \
+         PUBLISH_MASTER_KEY to the key they were stored under, or restore the database that belongs to this key"
+    )]
+    OtherKey {
+        /// How many they are.
+        other: i64,
+        /// Of how many.
+        all: i64,
+    },
 }
 
 impl From<sqlx::Error> for StoreError {
@@ -134,7 +146,8 @@ pub enum SchemaError {
     Other(i64),
     /// Not there, or older.
     #[error(
-        "this database's schema is missing or old: start `publish-ingest dev` on it, which brings it up to date"
+        "this database's schema is missing or old: run `publish-ingest migrate`, or `serve --migrate`, which bring it up to \
+         date"
     )]
     Missing,
     /// A migration failed.
@@ -165,16 +178,29 @@ impl Store {
         Ok(Self { pool, clock })
     }
 
-    /// Brings the schema up to date.
+    /// The version of the schema that this program is made for.
+    #[must_use]
+    pub fn schema_version() -> i64 {
+        MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default()
+    }
+
+    /// Brings the schema up to date. Of several who do so at once, one does it.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = self.pool.acquire().await?;
-        MIGRATIONS.run(&mut *connection).await.map_err(|error| match error {
+        // A migration of a large table takes its time, unlike what the service itself asks.
+        let options = self.pool.connect_options().as_ref().clone().options([("statement_timeout", "0")]);
+        let mut connection = PgConnection::connect_with(&options).await?;
+        let migrated = MIGRATIONS.run(&mut connection).await;
+        // Whatever it says, what was done is done.
+        let _ = connection.close().await;
+        migrated.map_err(|error| match error {
             MigrateError::VersionMissing(version) => SchemaError::Newer(version).into(),
             MigrateError::VersionMismatch(version) => SchemaError::Other(version).into(),
-            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) if is_passing(&error) => {
-                StoreError::Unavailable(error)
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)
+                if is_passing(&error) || is_held_up(&error) =>
+            {
+                StoreError::from(error)
             }
-            other => SchemaError::Failed(other.to_string()).into(),
+            other => StoreError::from(SchemaError::Failed(other.to_string())),
         })
     }
 
@@ -205,6 +231,11 @@ impl Store {
     pub async fn close(&self) {
         self.pool.close().await;
     }
+}
+
+/// Whether `url` is the address of a database; nothing is asked.
+pub fn check_address(url: &str) -> Result<(), StoreError> {
+    connect_options(url).map(|_| ())
 }
 
 /// Tries one connection: unlike a pool, which only says that none was had in time, it says why.

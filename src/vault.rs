@@ -22,16 +22,26 @@ use crate::clock::Clock;
 const FORMAT: u8 = 1;
 const KEY_ID_BYTES: usize = 4;
 const NONCE_BYTES: usize = 24;
+
+/// The bytes that tell under which master key a value was sealed: the format and the key's id.
+pub const SEALED_HEADER_BYTES: usize = 1 + KEY_ID_BYTES;
+
 const HEADER_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_BYTES;
 
 /// The key under which secrets are stored: 32 bytes.
 #[derive(Clone)]
 pub struct MasterKey(Arc<SecretBox<[u8; 32]>>);
 
-/// A text that is no master key.
+/// A text that is no master key; it is never repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a master key: 32 bytes in base64, such as `openssl rand -base64 32` makes")]
-pub struct BadMasterKey;
+pub enum BadMasterKey {
+    /// Not 32 bytes in base64.
+    #[error("not a master key: write 32 bytes in base64, such as `openssl rand -base64 32` makes")]
+    Malformed,
+    /// A list.
+    #[error("this is a list: write one master key, 32 bytes in base64; a second one cannot be given yet")]
+    Several,
+}
 
 impl MasterKey {
     /// A new random key.
@@ -53,8 +63,12 @@ impl FromStr for MasterKey {
     type Err = BadMasterKey;
 
     fn from_str(text: &str) -> Result<Self, BadMasterKey> {
-        let bytes = Zeroizing::new(BASE64_STANDARD.decode(text.trim()).map_err(|_| BadMasterKey)?);
-        let bytes: [u8; 32] = bytes.as_slice().try_into().map_err(|_| BadMasterKey)?;
+        if text.contains(',') {
+            return Err(BadMasterKey::Several);
+        }
+        let bytes = BASE64_STANDARD.decode(text.trim()).map_err(|_| BadMasterKey::Malformed)?;
+        let bytes = Zeroizing::new(bytes);
+        let bytes: [u8; 32] = bytes.as_slice().try_into().map_err(|_| BadMasterKey::Malformed)?;
         Ok(Self(Arc::new(SecretBox::new(Box::new(bytes)))))
     }
 }
@@ -125,6 +139,14 @@ impl Vault {
         Self { cipher: XChaCha20Poly1305::new(bytes.into()), key_id }
     }
 
+    /// What every value begins with that was sealed under this key.
+    #[must_use]
+    pub fn header(&self) -> [u8; SEALED_HEADER_BYTES] {
+        let mut header = [FORMAT; SEALED_HEADER_BYTES];
+        header[1..].copy_from_slice(&self.key_id);
+        header
+    }
+
     /// Seals a secret for one place.
     #[must_use]
     pub fn seal(&self, secret: &[u8], place: Place<'_>, clock: &dyn Clock) -> Vec<u8> {
@@ -167,6 +189,7 @@ mod tests {
         let sealed = vault.seal(b"secret", PLACE, &clock);
         assert_eq!(*vault.open(&sealed, PLACE).unwrap(), b"secret");
         assert!(!sealed.windows(6).any(|w| w == b"secret"));
+        assert!(sealed.starts_with(&vault.header()));
         for place in [
             Place { tenant_id: Uuid::max(), ..PLACE },
             Place { table: "tc", column: "", ..PLACE },
@@ -197,7 +220,9 @@ mod tests {
         assert_eq!(key.expose().parse::<MasterKey>().unwrap().expose(), key.expose());
         assert_eq!(format!("{key:?} {:?}", Vault::new(&key)), "MasterKey(…) Vault(…)");
         for bad in ["", "AAAA", "not base64!", &"A".repeat(45)] {
-            assert!(bad.parse::<MasterKey>().is_err(), "{bad:?}");
+            assert_eq!(bad.parse::<MasterKey>().err(), Some(BadMasterKey::Malformed), "{bad:?}");
         }
+        let two = format!("{0},{0}", *key.expose());
+        assert_eq!(two.parse::<MasterKey>().err(), Some(BadMasterKey::Several));
     }
 }

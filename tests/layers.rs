@@ -25,10 +25,10 @@ const ROOMS: [&str; 25] = [
     "article",
     "account",
     "tenant",
-    "vault",
     "json",
     "local_postgres",
     "config",
+    "vault",
     "telemetry",
     "retry",
 ];

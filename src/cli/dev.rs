@@ -1,32 +1,27 @@
 //! `publish-ingest dev`: everything on one machine, with nothing set up.
 
-use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use clap::Args;
 use ipnet::IpNet;
 use secrecy::ExposeSecret;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::say;
+use super::running::{self, CannotListen, EndedAtOnce, Schema, Stop};
+use super::{Failure, say};
 use crate::account::GroupCode;
 use crate::callback::signature::SigningSecret;
 use crate::clock::SharedClock;
-use crate::config::Settings;
-use crate::http::AppState;
-use crate::lifecycle::{CannotStart, Plan, Service};
+use crate::config::{Given, Runs, Settings};
+use crate::lifecycle::{CannotStart, Service};
 use crate::local_postgres::{self, Cluster, Options, Programs};
 use crate::outbound::Policy;
 use crate::store::{Member, NewAccount, Store, StoreError};
-use crate::telemetry::{self, BadFilter};
 use crate::tenant::{ApiKey, Scope, TenantName};
-use crate::vault::{BadMasterKey, Vault};
+use crate::vault::Vault;
 
 mod folder;
 mod receiver;
@@ -46,12 +41,6 @@ const DEMO_MAX_IN_FLIGHT: i32 = 16;
 /// How often it is looked whether the private database still runs.
 const LOOK_AFTER_DATABASE: Duration = Duration::from_millis(500);
 
-/// How long a database that is named is waited for at the start.
-const DATABASE_WITHIN: Duration = Duration::from_secs(10);
-
-/// The pause between two tries meanwhile.
-const DATABASE_AGAIN: Duration = Duration::from_millis(250);
-
 #[derive(Args)]
 pub(super) struct Dev {
     /// Start over: remove the private database, the site and the keys first
@@ -67,7 +56,7 @@ pub(super) struct Dev {
     postgres_bin: Option<PathBuf>,
 
     #[command(flatten)]
-    settings: Settings,
+    given: Given,
 }
 
 /// Why `dev` cannot run.
@@ -81,39 +70,36 @@ pub(super) enum CannotRun {
     Folder(#[from] FolderError),
     #[error(transparent)]
     Postgres(#[from] local_postgres::Error),
-    #[error(
-        "{address} is in use: end the program that listens there, or set PUBLISH_LISTEN to another address"
-    )]
-    PortInUse { address: SocketAddr },
-    #[error("cannot listen on {address}: {source}: set PUBLISH_LISTEN to another address")]
-    Listen { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Listen(#[from] CannotListen),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("{}", super::of_the_database(.0))]
     NamedDatabase(StoreError),
-    #[error("PUBLISH_MASTER_KEY: {0}")]
-    MasterKey(#[from] BadMasterKey),
     #[error(transparent)]
     Start(#[from] CannotStart),
     #[error(transparent)]
-    Log(#[from] BadFilter),
+    AtOnce(#[from] EndedAtOnce),
     #[error("{0}")]
     Broken(&'static str),
 }
 
 impl Dev {
-    pub(super) async fn run(self, clock: SharedClock) -> Result<(), CannotRun> {
-        telemetry::start(&self.settings.log, self.settings.log_format)?;
+    pub(super) async fn run(self, clock: SharedClock) -> Result<(), Failure> {
+        let settings = running::settings(&self.given, Runs::Dev)?;
+        Ok(self.run_by(&settings, clock).await?)
+    }
+
+    async fn run_by(&self, settings: &Settings, clock: SharedClock) -> Result<(), CannotRun> {
         let mut stop = Stop::listen();
-        let named = self.named_database();
+        let named = settings.database_url.as_ref().map(|url| url.0.expose_secret().to_owned());
         // The folder's master key is the only one to what a named database holds.
         if self.reset && named.is_some() {
             return Err(CannotRun::ResetOfNamed);
         }
         let folder = DevFolder::open(&self.folder, self.reset)?;
         // Before the database: the likeliest mistake is told first.
-        let listener = listen(self.settings.listen).await?;
-        let address = listener.local_addr().unwrap_or(self.settings.listen);
+        let listener = running::listen(settings.listen).await?;
         let cluster = match named {
             Some(_) => None,
             None => Some(self.start_postgres(&folder).await?),
@@ -123,7 +109,7 @@ impl Dev {
         if let Some(cluster) = &cluster {
             crate::store::create_database(&cluster.url("postgres"), DATABASE).await?;
         }
-        let serving = self.serve(&folder, &database_url, listener, address, clock, &mut stop);
+        let serving = serve(settings, &folder, &database_url, listener, clock, &mut stop);
         let Some(cluster) = cluster else {
             return serving.await.map_err(|error| match error {
                 CannotRun::Store(error) => CannotRun::NamedDatabase(error),
@@ -139,12 +125,6 @@ impl Dev {
         done
     }
 
-    /// The database that is named, if one is.
-    fn named_database(&self) -> Option<String> {
-        let named = self.settings.database_url.as_ref().map(|url| url.0.expose_secret().to_owned());
-        named.filter(|url| !url.is_empty())
-    }
-
     async fn start_postgres(&self, folder: &DevFolder) -> Result<Cluster, CannotRun> {
         let path = std::env::var_os("PATH");
         let programs = Programs::find(path.as_deref(), self.postgres_bin.as_deref())?;
@@ -152,58 +132,46 @@ impl Dev {
         let started = tokio::task::spawn_blocking(move || Cluster::start(&programs, options)).await;
         Ok(started.map_err(|_| CannotRun::Broken("the start of the database was broken off"))??)
     }
+}
 
-    async fn serve(
-        &self,
-        folder: &DevFolder,
-        database_url: &str,
-        listener: TcpListener,
-        address: SocketAddr,
-        clock: SharedClock,
-        stop: &mut Stop,
-    ) -> Result<(), CannotRun> {
-        let store = Store::open(database_url, 2, clock.clone())?;
-        tokio::select! {
-            migrated = migrate(&store, database_url) => migrated?,
-            () = stop.asked() => return Ok(()),
-        }
-        let master_key = match &self.settings.master_key {
-            Some(given) => given.0.expose_secret().parse()?,
-            None => folder.master_key(&*clock)?,
-        };
-        let vault = Vault::new(&master_key);
-        store.check_vault(&vault).await?;
-        let url = format!("http://{}", reachable(address));
-        let site_root = self.settings.site_root.clone().unwrap_or_else(|| folder.site());
-        folder::make(&site_root)?;
-        let site_url = self.settings.site_url.clone().unwrap_or_else(|| format!("{url}/site"));
-        let (api_key, secret) = furnish(&store, &vault, folder, &clock).await?;
-        folder.write_env(&url, &api_key, &secret)?;
-        store.close().await;
-
-        let settings = &self.settings;
-        let allow = settings.outbound_allow.clone().map_or_else(loopback, |networks| networks.0);
-        let policy = Policy { allow, allow_http: settings.allow_http.unwrap_or(true) };
-        let plan = Plan {
-            database_url: database_url.to_owned(),
-            vault,
-            policy,
-            site: Some((site_root.clone(), site_url.clone())),
-            body_limit: settings.body_limit.0,
-            lease: settings.lease,
-            retries: settings.retry_schedule.clone(),
-            callback_schedule: settings.callback_schedule.clone(),
-            callback_timeout: settings.callback_timeout,
-            clock: clock.clone(),
-        };
-        let routes: Router<AppState> = site::routes(site_root).merge(receiver::routes(secret, clock));
-        let service = Service::start(plan, listener, routes)?;
-        let database = self.named_database().is_none().then_some(database_url);
-        welcome(&url, &site_url, folder, &api_key, database);
-        stop.asked().await;
-        service.stop().await;
-        Ok(())
+/// Makes what is missing, serves until asked to end, and ends.
+async fn serve(
+    settings: &Settings,
+    folder: &DevFolder,
+    database_url: &str,
+    listener: TcpListener,
+    clock: SharedClock,
+    stop: &mut Stop,
+) -> Result<(), CannotRun> {
+    let store = Store::open(database_url, 1, clock.clone())?;
+    tokio::select! {
+        prepared = running::prepare(&store, database_url, Schema::Migrate) => prepared?,
+        () = stop.asked() => return Ok(()),
     }
+    let master_key = match &settings.master_key {
+        Some(given) => given.clone(),
+        None => folder.master_key(&*clock)?,
+    };
+    let vault = Vault::new(&master_key);
+    store.check_vault(&vault).await?;
+    let address = listener.local_addr().unwrap_or(settings.listen);
+    let url = format!("http://{}", running::reachable(address));
+    let site_root = settings.site_root.clone().unwrap_or_else(|| folder.site());
+    folder::make(&site_root)?;
+    let site_url = settings.site_url.clone().unwrap_or_else(|| format!("{url}/site"));
+    let (api_key, secret) = furnish(&store, &vault, folder, &clock).await?;
+    folder.write_env(&url, &api_key, &secret)?;
+    store.close().await;
+
+    let allow = settings.outbound_allow.clone().map_or_else(loopback, |networks| networks.0);
+    let policy = Policy { allow, allow_http: settings.allow_http.unwrap_or(true) };
+    let site = Some((site_root.clone(), site_url.clone()));
+    let plan = running::plan(settings, database_url, vault, policy, site, clock.clone());
+    let routes = site::routes(site_root).merge(receiver::routes(secret, clock));
+    let service = Service::start(plan, listener, routes)?;
+    let private = settings.database_url.is_none().then_some(database_url);
+    welcome(&url, &site_url, folder, &api_key, private);
+    Ok(running::until_asked(service, stop).await?)
 }
 
 /// Starts the database again whenever it has ended although nobody asked it to; returns when that fails.
@@ -228,51 +196,8 @@ fn held(cluster: &Mutex<Option<Cluster>>) -> MutexGuard<'_, Option<Cluster>> {
     cluster.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, CannotRun> {
-    TcpListener::bind(address).await.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => CannotRun::PortInUse { address },
-        _ => CannotRun::Listen { address, source },
-    })
-}
-
-/// An address that listens everywhere is reached on this machine by the loopback one.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let mut reachable = address;
-    if address.ip().is_unspecified() {
-        let loopback: [std::net::IpAddr; 2] =
-            [std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()];
-        reachable.set_ip(loopback[usize::from(address.is_ipv6())]);
-    }
-    reachable
-}
-
 fn loopback() -> Vec<IpNet> {
     ["127.0.0.0/8", "::1/128"].iter().filter_map(|network| network.parse().ok()).collect()
-}
-
-/// A database that is just starting is waited for.
-async fn migrate(store: &Store, url: &str) -> Result<(), StoreError> {
-    let begun = tokio::time::timeout(DATABASE_WITHIN, async {
-        loop {
-            let migrated = match crate::store::reach(url).await {
-                Ok(()) => store.migrate().await,
-                Err(error) => Err(error),
-            };
-            match migrated {
-                Err(error) if error.is_passing() => {
-                    tracing::warn!(%error, "waiting for the database");
-                    tokio::time::sleep(DATABASE_AGAIN).await;
-                }
-                done => return done,
-            }
-        }
-    });
-    if let Ok(done) = begun.await {
-        return done;
-    }
-    // Once more, for the reason.
-    crate::store::reach(url).await?;
-    store.migrate().await
 }
 
 /// Makes what is missing of the demo tenant; its key and its secret stay what they were.
@@ -336,27 +261,6 @@ curl -i {url}/publish \\
         database = private.unwrap_or("the one that DATABASE_URL names"),
         key = key.expose(),
     ));
-}
-
-/// The signals that ask for an end.
-struct Stop {
-    signals: Vec<tokio::signal::unix::Signal>,
-}
-
-impl Stop {
-    fn listen() -> Self {
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        Self { signals: kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect() }
-    }
-
-    async fn asked(&mut self) {
-        let signals = &mut self.signals;
-        std::future::poll_fn(|context| {
-            let asked = signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
-            if asked { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-        })
-        .await;
-    }
 }
 
 /// A path as a person reads it.

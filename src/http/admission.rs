@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::AppState;
 use super::problem::{Kind, Problem};
 use crate::article::IDEMPOTENCY_KEY_MAX;
+use crate::clock::SharedClock;
 use crate::tenant::{ApiKey, Scope};
 
 /// The header that names a request.
@@ -37,14 +38,17 @@ const DRAIN_MAX_BYTES: usize = 64 * 1024 * 1024;
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Names the request, and writes down the problem it ended in.
-pub(super) async fn name_request(State(state): State<AppState>, request: Request, next: Next) -> Response {
+pub(super) async fn name_request(State(clock): State<SharedClock>, request: Request, next: Next) -> Response {
     let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let request_id = match given.filter(|id| is_request_id(id)) {
         Some(id) => id.to_owned(),
-        None => state.clock.new_id().to_string(),
+        None => clock.new_id().to_string(),
     };
-    let span = tracing::info_span!("request", request_id, method = %request.method());
-    let begun = state.clock.instant();
+    // The route as it is described, without what a caller put into it.
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    // Of the highest level, or a filter for warnings would take the id away from them.
+    let span = tracing::error_span!("request", request_id, method = %request.method(), route);
+    let begun = clock.instant();
     let mut response = next.run(request).instrument(span.clone()).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         let allow = response.headers_mut().remove(header::ALLOW);
@@ -54,7 +58,7 @@ pub(super) async fn name_request(State(state): State<AppState>, request: Request
     if let Ok(id) = HeaderValue::from_str(&request_id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
-    let took = state.clock.instant() - begun;
+    let took = clock.instant() - begun;
     span.in_scope(|| tracing::debug!(status = response.status().as_u16(), ?took, "answered"));
     response
 }

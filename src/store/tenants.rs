@@ -46,11 +46,11 @@ pub struct KeyRow {
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
-const fn marker_key_place(tenant_id: Uuid) -> Place<'static> {
+pub(super) const fn marker_key_place(tenant_id: Uuid) -> Place<'static> {
     Place { tenant_id, table: "tenants", column: "marker_key_sealed", row: "" }
 }
 
-const fn secret_place(tenant_id: Uuid, row: &str) -> Place<'_> {
+pub(super) const fn secret_place(tenant_id: Uuid, row: &str) -> Place<'_> {
     Place { tenant_id, table: "signing_secrets", column: "sealed", row }
 }
 
@@ -91,15 +91,6 @@ impl Store {
         .await?;
         let name = name.as_str().to_owned();
         Ok(created_at.map(|created_at| (Tenant { tenant_id, name, created_at }, secret)))
-    }
-
-    /// Checks that the vault has the key that this database's secrets were stored under.
-    pub async fn check_vault(&self, vault: &Vault) -> Result<(), StoreError> {
-        let any = sqlx::query!("SELECT tenant_id, marker_key_sealed FROM tenants ORDER BY tenant_id LIMIT 1");
-        if let Some(row) = any.fetch_optional(&self.pool).await? {
-            vault.open(&row.marker_key_sealed, marker_key_place(row.tenant_id))?;
-        }
-        Ok(())
     }
 
     /// The tenant of that name.

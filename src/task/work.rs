@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::run::{Known, Outcome, Step, after_find, after_publish};
@@ -78,14 +79,22 @@ impl TakesTurns for Worker {
         for one in claimed {
             let slot = slots.split(1);
             let (worker, marker_key) = (self.clone(), marker_key.clone());
-            self.tracker.spawn(async move {
+            // Of the highest level, so that no filter takes the ids away from a line that it lets pass.
+            let span = tracing::error_span!(
+                "run",
+                external_id = one.external_id,
+                task_id = %one.task_id,
+                publication_id = %one.publication_id,
+                platform = one.platform,
+                account_id = one.account_id
+            );
+            let run = async move {
                 let _slot = slot;
-                let publication_id = one.publication_id;
-                let external_id = one.external_id.clone();
                 if let Err(error) = worker.run(one, &marker_key).await {
-                    tracing::warn!(%publication_id, external_id, %error, "left to its lease");
+                    tracing::warn!(%error, "left to its lease");
                 }
-            });
+            };
+            self.tracker.spawn(run.instrument(span));
         }
         let rest = if taken + looked_after == 0 { self.rest(tenant_id).await? } else { REST };
         Ok(Turn { taken: taken + looked_after, rest })
@@ -199,28 +208,13 @@ impl Worker {
             Step::AskAgain { why, wait, accepted } => asked_again(one, why, wait, accepted),
             Step::Publish => return Ok(()),
             Step::LookAgain(why) => {
-                tracing::info!(
-                    external_id = one.external_id,
-                    task_id = %one.task_id,
-                    platform = one.platform,
-                    why,
-                    "outcome not known yet"
-                );
+                tracing::info!(why, "outcome not known yet");
                 return self.store.confirming(one.tenant_id, one.publication_id, one.fence).await;
             }
         };
         let (status, reason) = (outcome.to, outcome.reason);
         let recorded = self.settler.settle(outcome).await;
-        tracing::info!(
-            external_id = one.external_id,
-            task_id = %one.task_id,
-            platform = one.platform,
-            account_id = one.account_id,
-            %status,
-            reason,
-            recorded,
-            "run ended"
-        );
+        tracing::info!(%status, reason, recorded, "run ended");
         Ok(())
     }
 }

@@ -12,6 +12,7 @@ use publish_ingest::account::GroupCode;
 use publish_ingest::article::{Content, Digests};
 use publish_ingest::callback::signature::SigningSecret;
 use publish_ingest::clock::{Clock, SharedClock, SystemClock, TestClock};
+use publish_ingest::config::Roles;
 use publish_ingest::lifecycle::{Plan, Service};
 use publish_ingest::local_postgres::{Cluster, Programs};
 use publish_ingest::outbound::Policy;
@@ -214,6 +215,7 @@ impl World {
 
     pub(crate) fn plan(&self) -> Plan {
         Plan {
+            roles: Roles::ALL,
             database_url: self.url.clone(),
             vault: self.vault.clone(),
             policy: Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true },

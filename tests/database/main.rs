@@ -16,5 +16,7 @@ mod plans;
 mod platform;
 mod races;
 mod receiver;
+mod roles;
 mod rules;
 mod settle;
+mod vault;

@@ -9,7 +9,9 @@ use rustix::process::{Signal, geteuid};
 use tokio::net::TcpListener;
 
 use crate::api::{Api, article};
-use crate::program::{Dev, Folder, database, dev, failure, postmaster, program, programs, run, runs};
+use crate::program::{
+    Dev, Folder, database, dev, failure, postmaster, program, programs, refused, run, runs,
+};
 
 #[tokio::test]
 async fn a_second_start_keeps_data_and_keys_and_a_reset_starts_over() {
@@ -184,9 +186,9 @@ async fn a_database_that_is_not_there_is_told_in_bounded_time() {
     for wrong in ["mysql://u:hunter2@h/d", "nonsense", "postgres://u:hunter2@h:port/d"] {
         let mut command = dev(&folder);
         command.env("DATABASE_URL", wrong);
-        let line = failure(command).await;
-        assert!(line.contains("DATABASE_URL: ") && line.contains("postgres://user"), "{wrong}: {line}");
-        assert!(!line.contains("hunter2"), "{line}");
+        let told = refused(command).await;
+        assert!(told.len() == 1 && told[0].contains("DATABASE_URL: "), "{wrong}: {told:?}");
+        assert!(told[0].contains("postgres://user") && !told[0].contains("hunter2"), "{told:?}");
     }
 }
 

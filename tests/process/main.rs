@@ -21,3 +21,4 @@ mod newcomer;
 mod program;
 mod receiver;
 mod rivals;
+mod serve;

@@ -163,6 +163,14 @@ pub(crate) async fn failure(command: Command) -> String {
     ours[0].to_owned()
 }
 
+/// What a command said that was used wrongly, line by line.
+pub(crate) async fn refused(command: Command) -> Vec<String> {
+    let output = run(command).await;
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{text}");
+    text.lines().map(str::to_owned).collect()
+}
+
 /// A process that ends with this value at the latest.
 struct Ended(Child);
 

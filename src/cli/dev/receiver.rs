@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::callback::signature::{SigningSecret, TOLERANCE_SECONDS};
 use crate::cli::say;
 use crate::clock::SharedClock;
-use crate::http::{AppState, Kind, Problem};
+use crate::http::{Kind, Problem};
 
 /// How many callbacks are kept to be looked at.
 const KEPT_MAX: usize = 100;
@@ -26,7 +26,7 @@ struct Receiver {
     kept: Arc<Mutex<VecDeque<Value>>>,
 }
 
-pub(super) fn routes(secret: SigningSecret, clock: SharedClock) -> Router<AppState> {
+pub(super) fn routes(secret: SigningSecret, clock: SharedClock) -> Router {
     let receiver = Receiver { secret, clock, kept: Arc::default() };
     Router::new().route("/dev/callbacks", get(list).post(receive).with_state(receiver))
 }

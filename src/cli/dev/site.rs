@@ -14,12 +14,12 @@ use tower_http::services::{ServeDir, ServeFile};
 
 use super::DEMO;
 use crate::connector::static_site::CONTENT_SECURITY_POLICY;
-use crate::http::{AppState, Kind, Problem};
+use crate::http::{Kind, Problem};
 
 /// The longest name in a site, in characters: a tenant's, a site's, or a page's with its ending.
 const NAME_MAX: usize = 100;
 
-pub(super) fn routes(root: PathBuf) -> Router<AppState> {
+pub(super) fn routes(root: PathBuf) -> Router {
     Router::new()
         .route("/site", get(Redirect::permanent("/site/")))
         .route("/site/", get(page))

@@ -1,0 +1,174 @@
+//! What `dev` and `serve` share: their settings, the listener, the database at the start, and the end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Access, access};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Failure;
+use crate::clock::SharedClock;
+use crate::config::{Given, Looks, Runs, Settings};
+use crate::lifecycle::{Plan, Service};
+use crate::outbound::Policy;
+use crate::store::{self, Store, StoreError};
+use crate::telemetry;
+use crate::vault::Vault;
+
+/// How long a database that is named is waited for at the start.
+const DATABASE_WITHIN: Duration = Duration::from_secs(10);
+
+/// The pause between two tries meanwhile.
+const DATABASE_AGAIN: Duration = Duration::from_millis(250);
+
+/// Why nothing can listen there.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CannotListen {
+    #[error(
+        "{address} is in use: end the program that listens there, or set PUBLISH_LISTEN to another address"
+    )]
+    InUse { address: SocketAddr },
+    #[error("cannot listen on {address}: {source}: set PUBLISH_LISTEN to another address")]
+    Other { address: SocketAddr, source: io::Error },
+}
+
+/// Asked to end a second time.
+#[derive(Debug, thiserror::Error)]
+#[error("asked twice: ended with work under way, which is taken up again when its lease has run out")]
+pub(super) struct EndedAtOnce;
+
+/// Reads the settings, and starts logging by them.
+pub(super) fn settings(given: &Given, runs: Runs) -> Result<Settings, Failure> {
+    let looks = Looks {
+        database_url: &|url| store::check_address(url).map_err(|error| error.to_string()),
+        site_root: &can_be_written_to,
+    };
+    let settings = Settings::read(given, runs, &looks).map_err(Failure::Settings)?;
+    telemetry::start(&settings.log, settings.log_format);
+    Ok(settings)
+}
+
+fn can_be_written_to(folder: &Path) -> Result<(), String> {
+    if !folder.is_dir() {
+        return Err(format!("{} is no folder: create it, or name another", folder.display()));
+    }
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+        format!(
+            "{} cannot be written to: {error}: let this user write there, or name another",
+            folder.display()
+        )
+    })
+}
+
+pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, CannotListen> {
+    TcpListener::bind(address).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => CannotListen::InUse { address },
+        _ => CannotListen::Other { address, source },
+    })
+}
+
+/// An address that listens everywhere is reached on this machine by the loopback one.
+pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
+    let mut reachable = address;
+    if address.ip().is_unspecified() {
+        let loopback: [std::net::IpAddr; 2] =
+            [std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()];
+        reachable.set_ip(loopback[usize::from(address.is_ipv6())]);
+    }
+    reachable
+}
+
+/// What is done to a database before it is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Schema {
+    /// It is brought up to date.
+    Migrate,
+    /// It must be up to date.
+    Check,
+}
+
+/// Prepares the database; one that is just starting is waited for.
+pub(super) async fn prepare(store: &Store, url: &str, schema: Schema) -> Result<(), StoreError> {
+    let begun = tokio::time::timeout(DATABASE_WITHIN, async {
+        loop {
+            match prepare_once(store, url, schema).await {
+                Err(error) if error.is_passing() => {
+                    tracing::warn!(%error, "waiting for the database");
+                    tokio::time::sleep(DATABASE_AGAIN).await;
+                }
+                done => return done,
+            }
+        }
+    });
+    match begun.await {
+        Ok(done) => done,
+        // Once more, for the reason.
+        Err(_) => prepare_once(store, url, schema).await,
+    }
+}
+
+async fn prepare_once(store: &Store, url: &str, schema: Schema) -> Result<(), StoreError> {
+    store::reach(url).await?;
+    if schema == Schema::Migrate {
+        store.migrate().await?;
+    }
+    store.check().await
+}
+
+/// The plan of a service by its settings, and what the command made itself.
+pub(super) fn plan(
+    settings: &Settings,
+    database_url: &str,
+    vault: Vault,
+    policy: Policy,
+    site: Option<(PathBuf, String)>,
+    clock: SharedClock,
+) -> Plan {
+    Plan {
+        roles: settings.roles,
+        database_url: database_url.to_owned(),
+        vault,
+        policy,
+        site,
+        body_limit: settings.body_limit.0,
+        lease: settings.lease,
+        retries: settings.retry_schedule.clone(),
+        callback_schedule: settings.callback_schedule.clone(),
+        callback_timeout: settings.callback_timeout,
+        clock,
+    }
+}
+
+/// Runs the service until it is asked to end, and ends it: in good order, or at once when asked again.
+pub(super) async fn until_asked(service: Service, stop: &mut Stop) -> Result<(), EndedAtOnce> {
+    stop.asked().await;
+    tracing::info!("ending");
+    tokio::select! {
+        () = service.stop() => Ok(()),
+        () = stop.asked() => Err(EndedAtOnce),
+    }
+}
+
+/// The signals that ask for an end.
+pub(super) struct Stop {
+    signals: Vec<tokio::signal::unix::Signal>,
+}
+
+impl Stop {
+    pub(super) fn listen() -> Self {
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        Self { signals: kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect() }
+    }
+
+    pub(super) async fn asked(&mut self) {
+        let signals = &mut self.signals;
+        std::future::poll_fn(|context| {
+            let asked = signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+            if asked { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    }
+}
