@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use utoipa::openapi::{self, RefOr};
 use utoipa::{IntoResponses, ToSchema};
 
-use crate::article::FieldError;
+use crate::fields::{FieldError, Invalid};
 use crate::store::StoreError;
 
 /// The media type of a problem document.
@@ -167,6 +167,15 @@ impl IntoResponse for Problem {
         let mut response = self.kind.facts().0.into_response();
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(invalid: Invalid) -> Self {
+        match invalid {
+            Invalid::Json(error) => Self::new(Kind::InvalidJson, error.to_string()),
+            Invalid::Fields(errors) => Self::invalid_fields(errors),
+        }
     }
 }
 
