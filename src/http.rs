@@ -14,12 +14,19 @@ use crate::clock::SharedClock;
 use crate::outbound::Policy;
 use crate::store::Store;
 use crate::task::accept::Acceptor;
+use crate::task::work::Connectors;
+use crate::turns::Wake;
+use crate::vault::Vault;
 
+mod accounts;
 mod admission;
 mod callbacks;
+mod groups;
 mod health;
+mod platforms;
 mod problem;
 mod publish;
+mod signing_secrets;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
@@ -32,6 +39,12 @@ pub struct AppState {
     pub store: Store,
     /// Accepts articles.
     pub acceptor: Acceptor,
+    /// Seals and opens secrets.
+    pub vault: Vault,
+    /// What can be published to.
+    pub connectors: Connectors,
+    /// Wakes the workers.
+    pub work: Wake,
     /// Which addresses may be called.
     pub policy: Arc<Policy>,
     /// The largest body, in bytes.
@@ -53,6 +66,7 @@ pub struct AppState {
     tags(
         (name = "publish", description = "Handing articles in"),
         (name = "tasks", description = "What became of them"),
+        (name = "accounts", description = "Where articles are published"),
         (name = "callbacks", description = "Telling the caller"),
         (name = "health", description = "Operating the service"),
     )
@@ -64,6 +78,12 @@ fn described() -> OpenApiRouter<AppState> {
         .routes(routes!(publish::publish))
         .routes(routes!(tasks::get_task))
         .routes(routes!(tasks::get_history))
+        .routes(routes!(accounts::put_account, accounts::get_account, accounts::delete_account))
+        .routes(routes!(accounts::get_accounts))
+        .routes(routes!(groups::put_group, groups::get_group, groups::delete_group))
+        .routes(routes!(groups::get_groups))
+        .routes(routes!(platforms::get_platforms))
+        .routes(routes!(signing_secrets::get_signing_secrets))
         .routes(routes!(callbacks::get_callback))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

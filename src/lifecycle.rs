@@ -86,14 +86,21 @@ impl Service {
         let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
         let (work, deliver) = (Wake::default(), Wake::default());
         let acceptor = Acceptor::start(api.clone(), work.clone(), clock.clone(), &tracker);
+        let mut connectors = Connectors::new();
+        if let Some((root, url)) = &plan.site {
+            connectors.insert("static_site", Arc::new(StaticSite::new(root, url, clock.clone())));
+        }
         let state = AppState {
             store: api.clone(),
             acceptor,
+            vault: plan.vault.clone(),
+            connectors: connectors.clone(),
+            work: work.clone(),
             policy: Arc::new(plan.policy.clone()),
             body_limit: plan.body_limit,
             clock: clock.clone(),
         };
-        start_loops(plan, &loops, &work, &deliver, &stop, &tracker)?;
+        start_loops(plan, connectors, &loops, &work, &deliver, &stop, &tracker)?;
         let router = http::router(state, more);
         let stopping = stop.clone();
         let server = axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned());
@@ -123,6 +130,7 @@ impl Service {
 
 fn start_loops(
     plan: Plan,
+    connectors: Connectors,
     store: &Store,
     work: &Wake,
     deliver: &Wake,
@@ -138,10 +146,6 @@ fn start_loops(
         stop: stop.clone(),
     };
     let owner = owner(&clock);
-    let mut connectors = Connectors::new();
-    if let Some((root, url)) = plan.site {
-        connectors.insert("static_site", Arc::new(StaticSite::new(root, &url, clock.clone())));
-    }
     let worker = Arc::new(Worker {
         store: store.clone(),
         vault: plan.vault.clone(),

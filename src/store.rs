@@ -1,8 +1,8 @@
 //! All SQL: one file per aggregate. Nothing above this room names `sqlx`.
 //!
 //! Every statement on an article's path names the tenant. Due times, leases and pacing run on the database's clock, `now()`, to which each
-//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: publications,
-//! tasks, lanes, feed, each sorted by key; callbacks, then receivers.
+//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: tenant, accounts,
+//! groups, publications, tasks, lanes, feed, each sorted by key; callbacks, then receivers.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,6 +18,7 @@ mod callbacks;
 mod codec;
 mod due;
 mod events;
+mod groups;
 mod history;
 mod journal;
 mod publications;
@@ -25,15 +26,16 @@ mod settle;
 mod tasks;
 mod tenants;
 
-pub use accounts::{Member, NewAccount};
+pub use accounts::{AccountDeleted, AccountPut, AccountRow, RESUME_WITHIN, Renewal, Terms, Unfinished};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use due::Queue;
+pub use groups::{GroupPut, GroupRow, Member};
 pub use history::{HistoryRow, HistorySource};
 pub use journal::JournalEntry;
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use settle::{Settled, Settlement};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
-pub use tenants::{AuthenticatedKey, KeyRow, Tenant};
+pub use tenants::{AuthenticatedKey, DefaultsChange, KeyRow, LiveSecret, Tenant};
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 

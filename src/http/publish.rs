@@ -148,7 +148,7 @@ pub(super) async fn publish(
     let submission = Submission::parse(&body, check)?;
     let group_code = submission.group_code.clone();
     let accepted =
-        caller.within(state.acceptor.accept(caller.tenant_id, submission, key)).await?;
+        caller.within(state.acceptor.accept(caller.tenant_id, &caller.defaults, submission, key)).await?;
     match accepted {
         Ok(acceptance) => {
             let replayed = acceptance.replayed;

@@ -5,9 +5,13 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests, but misses what tests share")]
 
 mod accept;
+mod accounts;
+mod accounts_at_once;
 mod callbacks;
 mod claims;
 mod contract;
+mod defaults;
+mod groups;
 mod harness;
 mod invariants;
 mod leases;
@@ -16,5 +20,6 @@ mod plans;
 mod platform;
 mod races;
 mod receiver;
+mod renewals;
 mod rules;
 mod settle;
