@@ -16,9 +16,13 @@ use crate::config::Secret;
 use crate::store::{Store, StoreError};
 use crate::vault::{BadMasterKey, MasterKey, Vault};
 
+mod account;
 mod dev;
+mod group;
 mod key;
 mod openapi;
+mod remote;
+mod task;
 mod tenant;
 
 #[derive(Parser)]
@@ -32,12 +36,21 @@ struct Program {
 enum Command {
     /// Run everything on this machine, with nothing set up
     Dev(Box<dev::Dev>),
-    /// Create and list tenants
+    /// Create, list and set tenants
     #[command(subcommand)]
     Tenant(tenant::Tenant),
     /// Create, list and revoke API keys
     #[command(subcommand)]
     Key(key::Key),
+    /// Put, list and delete accounts of the service at `PUBLISH_URL`
+    #[command(subcommand)]
+    Account(account::Account),
+    /// Put, list and delete its groups
+    #[command(subcommand)]
+    Group(group::Group),
+    /// Show its tasks, and act on them
+    #[command(subcommand)]
+    Task(task::Task),
     /// Print the OpenAPI 3.1 document
     Openapi,
 }
@@ -51,6 +64,10 @@ enum Failure {
     Store(#[from] StoreError),
     #[error("which database? set DATABASE_URL (a running `dev` prints its own), or give --database-url")]
     NoDatabase,
+    #[error("which service? set PUBLISH_URL (a running `dev` writes it to .dev/env), or give --url")]
+    NoService,
+    #[error("with which key? set PUBLISH_API_KEY (`publish-ingest key create` makes one), or give --api-key")]
+    NoKey,
     #[error("PUBLISH_MASTER_KEY: {0}")]
     MasterKey(#[from] BadMasterKey),
     #[error(transparent)]
@@ -82,6 +99,9 @@ pub fn main() -> ExitCode {
             Command::Dev(dev) => dev.run(clock).await.map_err(Into::into),
             Command::Tenant(tenant) => tenant.run(clock).await,
             Command::Key(key) => key.run(clock).await,
+            Command::Account(account) => account.run().await,
+            Command::Group(group) => group.run().await,
+            Command::Task(task) => task.run().await,
             Command::Openapi => openapi::run(),
         }
     });
@@ -89,7 +109,7 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error @ Failure::NoDatabase) => {
+        Err(error @ (Failure::NoDatabase | Failure::NoService | Failure::NoKey)) => {
             failed(&error.to_string());
             ExitCode::from(2)
         }

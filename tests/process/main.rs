@@ -20,4 +20,5 @@ mod names;
 mod newcomer;
 mod program;
 mod receiver;
+mod remote;
 mod rivals;
