@@ -20,9 +20,11 @@ mod schema;
 mod url;
 
 pub use digest::{Digests, OptionsSent};
-pub use parse::{FieldError, Invalid};
 pub use schema::PublishRequest;
+pub use url::callback_url;
 pub use url::is_http_url;
+
+pub use crate::fields::{FieldError, Invalid};
 
 /// The longest `external_id`, in characters (Unicode scalar values).
 pub const EXTERNAL_ID_MAX: usize = 200;
@@ -154,6 +156,39 @@ pub enum OnDuplicate {
     Return,
     /// 409: strict mode.
     Reject,
+}
+
+impl OnDuplicate {
+    /// The name used in the API and in the database.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Return => "return",
+            Self::Reject => "reject",
+        }
+    }
+}
+
+/// A text that is no such mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there are return and reject")]
+pub struct BadOnDuplicate;
+
+impl FromStr for OnDuplicate {
+    type Err = BadOnDuplicate;
+
+    fn from_str(text: &str) -> Result<Self, BadOnDuplicate> {
+        [Self::Return, Self::Reject].into_iter().find(|mode| mode.as_str() == text).ok_or(BadOnDuplicate)
+    }
+}
+
+/// What holds for a tenant's articles that do not say otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defaults {
+    /// Where events are delivered.
+    pub callback_url: Option<String>,
+    /// What to answer for a duplicate.
+    pub on_duplicate: OnDuplicate,
 }
 
 /// The body of `POST /publish`, valid.

@@ -17,13 +17,17 @@ use crate::lifecycle::CannotStart;
 use crate::store::{Store, StoreError};
 use crate::vault::{MasterKey, Vault};
 
+mod account;
 mod dev;
+mod group;
 mod health;
 mod key;
 mod migrate;
 mod openapi;
+mod remote;
 mod running;
 mod serve;
+mod task;
 mod tenant;
 
 #[derive(Parser)]
@@ -41,12 +45,21 @@ enum Command {
     Serve(Box<serve::Serve>),
     /// Bring a database's schema up to date
     Migrate(migrate::Migrate),
-    /// Create and list tenants
+    /// Create, list and set tenants
     #[command(subcommand)]
     Tenant(tenant::Tenant),
     /// Create, list and revoke API keys
     #[command(subcommand)]
     Key(key::Key),
+    /// Put, list and delete accounts of the service at `PUBLISH_URL`
+    #[command(subcommand)]
+    Account(account::Account),
+    /// Put, list and delete its groups
+    #[command(subcommand)]
+    Group(group::Group),
+    /// Show its tasks, and act on them
+    #[command(subcommand)]
+    Task(task::Task),
     /// Print the OpenAPI 3.1 document
     Openapi,
     /// Ask a service whether it is ready; for health checks
@@ -71,6 +84,10 @@ enum Failure {
     Start(#[from] CannotStart),
     #[error(transparent)]
     AtOnce(#[from] running::EndedAtOnce),
+    #[error("which service? set PUBLISH_URL (a running `dev` writes it to .dev/env), or give --url")]
+    NoService,
+    #[error("with which key? set PUBLISH_API_KEY (`publish-ingest key create` makes one), or give --api-key")]
+    NoKey,
     #[error(transparent)]
     Dev(#[from] dev::CannotRun),
 }
@@ -78,7 +95,7 @@ enum Failure {
 impl Failure {
     fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Settings(_) | Self::NoDatabase => ExitCode::from(2),
+            Self::Settings(_) | Self::NoDatabase | Self::NoService | Self::NoKey => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }
@@ -118,6 +135,9 @@ pub fn main() -> ExitCode {
             Command::Migrate(migrate) => migrate.run(clock).await,
             Command::Tenant(tenant) => tenant.run(clock).await,
             Command::Key(key) => key.run(clock).await,
+            Command::Account(account) => account.run().await,
+            Command::Group(group) => group.run().await,
+            Command::Task(task) => task.run().await,
             Command::Openapi => openapi::run(),
             Command::Health(health) => health.run().await,
         }

@@ -16,7 +16,12 @@ use crate::article::Content;
 use crate::store::Claimed;
 
 pub mod http_bridge;
+use crate::fields::FieldError;
+
+mod describe;
 pub mod static_site;
+
+pub use describe::{ContentRule, Description};
 
 /// A connector's answer, when it comes.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -144,6 +149,18 @@ pub enum Verdict {
 pub trait Connector: Send + Sync {
     /// What can be promised about "once" here.
     fn guarantee(&self) -> Guarantee;
+
+    /// What an account needs here, and what the platform takes.
+    fn describe(&self) -> Description;
+
+    /// What is wrong with an account's settings and credentials (those that are to hold, sent now or stored before), all
+    /// of it, with pointers below `/settings` and `/credentials`. Credentials that are needed and not there are
+    /// `required` at `/credentials`. Nothing of the credentials stands in the answer but names of their members.
+    fn check_account(&self, settings: &Value, credentials: Option<&Value>) -> Vec<FieldError>;
+
+    /// What of the settings says where articles go: it must not change while publications of the account are submitted,
+    /// running or `login_expired`, or an article would be looked for where it is not.
+    fn site(&self, settings: &Value) -> Option<String>;
 
     /// Looks for the article that carries `job.marker`. Publishes nothing, and changes nothing that anyone published.
     fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting>;

@@ -14,14 +14,22 @@ use utoipa_axum::routes;
 
 use crate::clock::SharedClock;
 use crate::outbound::Policy;
-use crate::store::Store;
+use crate::store::{Store, Telling};
 use crate::task::accept::Acceptor;
+use crate::task::work::Connectors;
+use crate::turns::Wake;
+use crate::vault::Vault;
 
+mod accounts;
 mod admission;
+mod bridge;
 mod callbacks;
+mod groups;
 mod health;
+mod platforms;
 mod problem;
 mod publish;
+mod signing_secrets;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
@@ -37,6 +45,16 @@ pub struct AppState {
     pub readiness: Readiness,
     /// Accepts articles.
     pub acceptor: Acceptor,
+    /// Seals and opens secrets.
+    pub vault: Vault,
+    /// What can be published to.
+    pub connectors: Connectors,
+    /// How ends are told that no worker brings about.
+    pub telling: Telling,
+    /// Wakes the workers.
+    pub work: Wake,
+    /// Wakes the dispatchers.
+    pub deliver: Wake,
     /// Which addresses may be called.
     pub policy: Arc<Policy>,
     /// The largest body, in bytes.
@@ -64,6 +82,8 @@ impl FromRef<AppState> for Readiness {
     tags(
         (name = "publish", description = "Handing articles in"),
         (name = "tasks", description = "What became of them"),
+        (name = "accounts", description = "Where articles are published"),
+        (name = "bridge", description = "Endpoints behind an http_bridge account"),
         (name = "callbacks", description = "Telling the caller"),
         (name = "health", description = "Operating the service"),
     )
@@ -75,6 +95,13 @@ fn described() -> OpenApiRouter<AppState> {
         .routes(routes!(publish::publish))
         .routes(routes!(tasks::get_task))
         .routes(routes!(tasks::get_history))
+        .routes(routes!(accounts::put_account, accounts::get_account, accounts::delete_account))
+        .routes(routes!(accounts::get_accounts))
+        .routes(routes!(groups::put_group, groups::get_group, groups::delete_group))
+        .routes(routes!(groups::get_groups))
+        .routes(routes!(platforms::get_platforms))
+        .routes(routes!(signing_secrets::get_signing_secrets))
+        .routes(routes!(bridge::post_results))
         .routes(routes!(callbacks::get_callback))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

@@ -57,6 +57,7 @@
 //! | [`outbound`] | the one guarded HTTP client |
 //! | [`store`] | all SQL, one file per aggregate |
 //! | [`article`], [`account`], [`tenant`] | parsed values: what exists is valid |
+//! | [`fields`] | the fields of a JSON body, and all that is wrong with them |
 //! | [`vault`], [`json`], [`retry`], [`clock`], [`config`], [`telemetry`], [`local_postgres`] | the ground |
 
 pub mod account;
@@ -66,6 +67,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod connector;
+pub mod fields;
 pub mod gather;
 pub mod http;
 pub mod json;

@@ -1,8 +1,8 @@
 //! All SQL: one file per aggregate. Nothing above this room names `sqlx`.
 //!
 //! Every statement on an article's path names the tenant. Due times, leases and pacing run on the database's clock, `now()`, to which each
-//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: publications,
-//! tasks, lanes, feed, each sorted by key; callbacks, then receivers.
+//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: tenant, accounts,
+//! groups, publications, tasks, lanes, feed, each sorted by key; callbacks, then receivers.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,10 +14,12 @@ use sqlx::{Connection, PgPool};
 use crate::clock::SharedClock;
 
 mod accounts;
+mod bridge;
 mod callbacks;
 mod codec;
 mod due;
 mod events;
+mod groups;
 mod history;
 mod journal;
 mod logins;
@@ -27,16 +29,18 @@ mod sealed;
 mod tasks;
 mod tenants;
 
-pub use accounts::{Member, NewAccount};
+pub use accounts::{AccountDeleted, AccountPut, AccountRow, RESUME_WITHIN, Renewal, Terms, Unfinished};
+pub use bridge::{ReportDoes, Standing};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use due::{Due, Queue};
+pub use groups::{GroupPut, GroupRow, Member};
 pub use history::{HistoryRow, HistorySource};
 pub use journal::{JournalEntry, OpenTries};
 pub use logins::LOGIN_EXPIRED;
-pub use moves::{Composed, Move, Moved, Telling};
+pub use moves::{Composed, Move, Moved, Published, Telling};
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
-pub use tenants::{AuthenticatedKey, KeyRow, Tenant};
+pub use tenants::{AuthenticatedKey, DefaultsChange, KeyRow, LiveSecret, Tenant};
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 

@@ -2,6 +2,7 @@
 
 pub mod accept;
 pub mod marker;
+pub mod report;
 pub mod run;
 pub mod settle;
 pub mod state;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from top to bottom; a file belongs to the room with the longest name that fits it.
-const ROOMS: [&str; 25] = [
+const ROOMS: [&str; 26] = [
     "main",
     "cli",
     "lifecycle",
@@ -25,6 +25,7 @@ const ROOMS: [&str; 25] = [
     "article",
     "account",
     "tenant",
+    "fields",
     "json",
     "local_postgres",
     "config",

@@ -9,6 +9,15 @@ pub(super) enum BadUrl {
     NotHttp,
 }
 
+/// Reads a URL for callbacks, as an article's is read; whether it may be called is asked when it is.
+pub fn callback_url(text: &str) -> Result<String, String> {
+    match check(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(BadUrl::TooLong) => Err(format!("it is longer than {URL_MAX} characters")),
+        Err(BadUrl::NotHttp) => Err("write an absolute http or https URL".to_owned()),
+    }
+}
+
 /// Checks that a text is an absolute http(s) URL (WHATWG URL Standard). The text is kept as it was sent.
 pub(super) fn check(text: &str) -> Result<(), BadUrl> {
     if text.chars().count() > URL_MAX {

@@ -110,7 +110,8 @@ impl TakesTurns for Dispatcher {
     ) -> Result<Turn, StoreError> {
         let tenant_id = due.tenant_id;
         // Read before anything is claimed: an unsigned callback cannot be sent.
-        let secrets: Arc<[_]> = self.store.signing_secrets(tenant_id, &self.vault).await?.into();
+        let live = self.store.signing_secrets(tenant_id, &self.vault).await?;
+        let secrets: Arc<[_]> = live.into_iter().map(|one| one.secret).collect();
         let claimed = self.store.claim_callbacks(tenant_id, &self.limits).await?;
         let taken = claimed.len();
         for one in claimed {

@@ -12,14 +12,14 @@ use tokio::net::TcpListener;
 
 use super::running::{self, CannotListen, EndedAtOnce, Schema, Stop};
 use super::{Failure, say};
-use crate::account::GroupCode;
+use crate::account::{AccountInput, AccountKey, GroupCode, GroupInput};
 use crate::callback::signature::SigningSecret;
 use crate::clock::SharedClock;
 use crate::config::{Given, Runs, Settings};
 use crate::lifecycle::{CannotStart, Service};
 use crate::local_postgres::{self, Cluster, Options, Programs};
 use crate::outbound::Policy;
-use crate::store::{Member, NewAccount, Store, StoreError};
+use crate::store::{Store, StoreError, Terms};
 use crate::tenant::{ApiKey, Scope, TenantName};
 use crate::vault::Vault;
 
@@ -214,19 +214,23 @@ async fn furnish(
     let tenant_id = tenant.tenant_id;
     let secret = store.signing_secrets(tenant_id, vault).await?.into_iter().next();
     let secret =
-        secret.ok_or(CannotRun::Broken("the demo tenant has no signing secret: start with --reset"))?;
-    if !store.has_group(tenant_id, &code).await? {
-        let account = NewAccount {
-            platform: "static_site".to_owned(),
-            account_id: DEMO.to_owned(),
+        secret.ok_or(CannotRun::Broken("the demo tenant has no signing secret: start with --reset"))?.secret;
+    if store.group(tenant_id, &code).await?.is_none() {
+        let key = AccountKey::new("static_site", DEMO)
+            .map_err(|_| CannotRun::Broken("the demo account has a bad name"))?;
+        let account = AccountInput {
             display_name: "Demo site".to_owned(),
             settings: json!({"site": DEMO}),
+            credentials: None,
+            min_interval_seconds: 0,
             max_in_flight: DEMO_MAX_IN_FLIGHT,
-            min_interval: chrono::TimeDelta::zero(),
+            daily_limit: None,
+            time_zone: "UTC",
+            resume: true,
         };
-        store.put_account(tenant_id, &account).await?;
-        let member = Member { platform: account.platform, account_id: account.account_id };
-        store.put_group(tenant_id, &code, "Demo", &[member]).await?;
+        store.put_account(tenant_id, &key, &account, vault, Terms::NONE).await?;
+        let group = GroupInput { title: "Demo".to_owned(), accounts: vec![key] };
+        store.put_group(tenant_id, &code, &group).await?;
     }
     let kept = folder.api_key().filter(|key| key.tenant_id() == tenant_id);
     if let Some(key) = kept

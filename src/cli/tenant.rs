@@ -4,8 +4,10 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::{Database, Failure, print, vault};
+use crate::article::{OnDuplicate, callback_url};
 use crate::clock::SharedClock;
 use crate::config::Secret;
+use crate::store::DefaultsChange;
 use crate::tenant::TenantName;
 
 #[derive(Subcommand)]
@@ -22,6 +24,23 @@ pub(super) enum Tenant {
         /// Print JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Set what holds for its articles that do not say otherwise, from now on
+    #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+    Set {
+        /// The tenant's name
+        name: TenantName,
+        /// Where events are delivered
+        #[arg(long, group = "change", value_parser = callback_url, value_name = "URL")]
+        callback_url: Option<String>,
+        /// Deliver none
+        #[arg(long, group = "change", conflicts_with = "callback_url")]
+        no_callback_url: bool,
+        /// What to answer when an `external_id` exists: return its task, or reject the request
+        #[arg(long, group = "change", value_name = "return|reject")]
+        on_duplicate: Option<OnDuplicate>,
+        #[command(flatten)]
+        database: Database,
     },
     /// List the tenants
     List {
@@ -53,10 +72,23 @@ impl Tenant {
                 });
                 print(json, &facts, &format!("tenant {}\nsigning secret {}", tenant.name, *secret));
             }
+            Self::Set { name, callback_url, no_callback_url, on_duplicate, database } => {
+                let callback_url = if no_callback_url { Some(None) } else { callback_url.map(Some) };
+                let change = DefaultsChange { callback_url, on_duplicate };
+                let name = name.as_str();
+                if !database.open(clock).await?.set_defaults(name, &change).await? {
+                    return Err(Failure::Told(format!(
+                        "there is no tenant {name}: see `publish-ingest tenant list`"
+                    )));
+                }
+            }
             Self::List { database, json } => {
                 let tenants = database.open(clock).await?.tenants().await?;
                 let facts = tenants.iter().map(|tenant| {
-                    json!({"tenant_id": tenant.tenant_id, "name": tenant.name, "created_at": tenant.created_at})
+                    json!({
+                        "tenant_id": tenant.tenant_id, "name": tenant.name, "created_at": tenant.created_at,
+                        "callback_url": tenant.defaults.callback_url, "on_duplicate": tenant.defaults.on_duplicate,
+                    })
                 });
                 let lines = tenants.iter().map(|tenant| format!("{}  {}", tenant.tenant_id, tenant.name));
                 print(

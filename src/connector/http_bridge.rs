@@ -7,33 +7,27 @@
 
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Answering, Connector, Failure, Guarantee, Job, Remote, Sighting, Verdict};
+use super::{Answering, Connector, Description, Failure, Guarantee, Job, Sighting, Verdict};
 use crate::article::Content;
 use crate::callback::signature::{SigningSecret, signed_headers};
 use crate::clock::SharedClock;
+use crate::fields::FieldError;
 use crate::outbound::{Answer, CallError, Client, Limits};
+
+mod account;
+mod report;
+
+pub use report::{Report, Reported, ResultsRequest};
 
 /// The platform's name.
 pub const PLATFORM: &str = "http_bridge";
 
 /// The bytes that are read of an answer: it holds a URL, an id or a message.
 const ANSWER_BYTES: usize = 64 * 1024;
-
-/// The longest URL of an article, in characters: as of every URL of the API.
-pub const URL_MAX: usize = crate::article::URL_MAX;
-
-/// The longest id that an endpoint may give an article, in characters.
-pub const REMOTE_ID_MAX: usize = 200;
-
-/// The longest code of an error, in characters.
-pub const CODE_MAX: usize = 64;
-
-/// The longest message of an error, in characters.
-pub const MESSAGE_MAX: usize = 1_000;
 
 /// The platform.
 pub struct HttpBridge {
@@ -78,86 +72,6 @@ impl<'a> From<&'a Content> for Article<'a> {
     }
 }
 
-/// What an endpoint says, in an answer or in a call of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
-    /// It is public.
-    Success(Remote),
-    /// It failed, and nothing was published.
-    Failed(Failure),
-    /// The platform does not let the account in.
-    LoginExpired(Failure),
-}
-
-/// An answer as it is read: what else it holds is the endpoint's own.
-#[derive(Deserialize)]
-struct Told {
-    status: String,
-    url: Option<String>,
-    remote_id: Option<String>,
-    error: Option<ToldError>,
-}
-
-#[derive(Default, Deserialize)]
-struct ToldError {
-    #[serde(default)]
-    code: String,
-    #[serde(default)]
-    message: String,
-}
-
-impl Report {
-    /// Reads the body of an answer; the sentence says what is wrong with it.
-    pub fn parse(body: &[u8]) -> Result<Self, String> {
-        let told: Told = serde_json::from_slice(body)
-            .map_err(|error| format!("the bridge's answer is not the JSON that was agreed on: {error}"))?;
-        let failure = |otherwise: &'static str| {
-            let error = told.error.as_ref();
-            let code = error.map(|error| error.code.as_str()).filter(|code| is_code(code));
-            let message = error.map_or("", |error| error.message.as_str());
-            let message = if message.is_empty() { "the bridge gave no reason" } else { message };
-            Failure::new(
-                code.unwrap_or(otherwise).to_owned(),
-                // The database takes no NUL.
-                message.chars().filter(|c| *c != '\0').take(MESSAGE_MAX).collect::<String>(),
-            )
-        };
-        match told.status.as_str() {
-            "success" => {
-                let url = told.url.filter(|url| is_url(url));
-                let url = url.ok_or("the bridge reported a success without the article's http(s) URL")?;
-                let remote_id = told.remote_id.filter(|id| is_remote_id(id));
-                Ok(Self::Success(Remote { url, remote_id }))
-            }
-            "failed" => Ok(Self::Failed(failure("bridge_failed"))),
-            "login_expired" => Ok(Self::LoginExpired(failure(crate::store::LOGIN_EXPIRED))),
-            other => {
-                let other = other.chars().take(CODE_MAX).collect::<String>();
-                Err(format!("the bridge reported a status that was not agreed on: {other:?}"))
-            }
-        }
-    }
-}
-
-/// Whether a text can stand as an error's code.
-#[must_use]
-pub fn is_code(text: &str) -> bool {
-    (1..=CODE_MAX).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-}
-
-/// Whether a text can stand as an article's address.
-#[must_use]
-pub fn is_url(text: &str) -> bool {
-    crate::article::is_http_url(text)
-}
-
-/// Whether a text can stand as a platform's id of an article.
-#[must_use]
-pub fn is_remote_id(text: &str) -> bool {
-    !text.is_empty() && text.chars().count() <= REMOTE_ID_MAX && !text.chars().any(char::is_control)
-}
-
 impl HttpBridge {
     /// The platform, whose calls end within `timeout`.
     #[must_use]
@@ -172,7 +86,7 @@ impl HttpBridge {
             return Verdict::Rejected(Failure::new("bad_settings", message));
         }
         let secret = job.credentials.text("secret");
-        let Some(secret) = secret.and_then(|text| text.expose_secret().parse::<SigningSecret>().ok()) else {
+        let Some(secret) = secret.and_then(|text| text.parse::<SigningSecret>().ok()) else {
             let message = "the account has no secret to sign with: set its credential `secret` (whsec_…)";
             return Verdict::Rejected(Failure::new("bad_credentials", message));
         };
@@ -217,6 +131,19 @@ impl Connector for HttpBridge {
         Guarantee::NativeKey
     }
 
+    fn describe(&self) -> Description {
+        account::description()
+    }
+
+    fn check_account(&self, settings: &Value, credentials: Option<&Value>) -> Vec<FieldError> {
+        account::check(self.client.policy(), settings, credentials)
+    }
+
+    /// None: where the endpoint stands is its owner's affair, as long as it takes its memory along.
+    fn site(&self, _: &Value) -> Option<String> {
+        None
+    }
+
     fn find<'a>(&'a self, _: &'a Job) -> Answering<'a, Sighting> {
         Box::pin(std::future::ready(Sighting::SendToAsk))
     }
@@ -228,6 +155,7 @@ impl Connector for HttpBridge {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Remote;
     use super::*;
 
     fn told(status: u16, body: &str) -> Verdict {

@@ -22,9 +22,11 @@ use tokio::task::spawn_blocking;
 use self::folder::Folder;
 use self::listing::Listing;
 use self::page::{Addresses, RenderError};
-use super::{Answering, Connector, Failure, Guarantee, Job, Remote, Sighting, Verdict};
+use super::{Answering, Connector, Description, Failure, Guarantee, Job, Remote, Sighting, Verdict};
 use crate::clock::SharedClock;
+use crate::fields::FieldError;
 
+mod account;
 mod body;
 mod folder;
 mod listing;
@@ -162,6 +164,18 @@ impl StaticSite {
 impl Connector for StaticSite {
     fn guarantee(&self) -> Guarantee {
         Guarantee::NativeKey
+    }
+
+    fn describe(&self) -> Description {
+        account::description()
+    }
+
+    fn check_account(&self, settings: &Value, credentials: Option<&Value>) -> Vec<FieldError> {
+        account::check(settings, credentials)
+    }
+
+    fn site(&self, settings: &Value) -> Option<String> {
+        account::site(settings)
     }
 
     /// As [`Connector::find`]. Settings or names that cannot name a page: there is none, [`Sighting::Absent`].

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::problem::{Kind, Problem};
-use crate::article::IDEMPOTENCY_KEY_MAX;
+use crate::article::{Defaults, IDEMPOTENCY_KEY_MAX};
 use crate::clock::SharedClock;
 use crate::tenant::{ApiKey, Scope};
 
@@ -30,6 +30,10 @@ const REQUEST_ID_MAX: usize = 128;
 
 /// What an answer may wait for the database, in all: with it, "unavailable" comes within 2 s.
 const DATABASE_BUDGET: Duration = Duration::from_millis(1_800);
+
+/// The largest body of a call that manages accounts and groups, in bytes: a thousand accounts of the longest names come to
+/// half of it.
+pub(super) const MANAGE_BODY_MAX_BYTES: usize = 512 * 1024;
 
 /// How much of a body that is too large is still read, in bytes, so that the caller gets the answer and no reset.
 const DRAIN_MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -79,6 +83,8 @@ pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
 pub(super) struct Caller {
     /// The tenant.
     pub tenant_id: Uuid,
+    /// What holds for the tenant's articles.
+    pub defaults: Defaults,
     scopes: Vec<Scope>,
     /// What is left of the time that the answer may wait for the database.
     left: Duration,
@@ -119,7 +125,7 @@ impl FromRequestParts<AppState> for Caller {
         let key = ApiKey::parse(token.trim()).ok_or_else(wrong)?;
         let known = within(DATABASE_BUDGET, state.store.authenticate(&key)).await??.ok_or_else(wrong)?;
         let left = DATABASE_BUDGET.saturating_sub(state.clock.instant() - begun);
-        Ok(Self { tenant_id: known.tenant_id, scopes: known.scopes, left })
+        Ok(Self { tenant_id: known.tenant_id, defaults: known.defaults, scopes: known.scopes, left })
     }
 }
 
@@ -189,7 +195,7 @@ pub(super) async fn json_body(headers: &HeaderMap, mut body: Body, limit: usize)
         let Ok(data) = frame.into_data() else { continue };
         if read.len() + data.len() > limit {
             let _ = tokio::time::timeout(DRAIN_MAX, drain(body)).await;
-            let detail = format!("the body has more than {limit} bytes; send a smaller article");
+            let detail = format!("the body has more than {limit} bytes; send a smaller one");
             return Err(Problem::new(Kind::PayloadTooLarge, detail));
         }
         read.extend_from_slice(&data);

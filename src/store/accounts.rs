@@ -1,14 +1,32 @@
-//! Accounts with their lanes, and groups.
+//! Accounts with their lanes and their credentials.
+//!
+//! What a tenant manages is changed by one at a time: each change of an account or a group locks the tenant's row first,
+//! so limits hold exactly and no two changes wait for each other in a circle. After it come accounts, groups, and the
+//! order of [`super`]. Nothing on an article's path locks a tenant.
+//!
+//! An account may only go, or move to another site, while nothing of it is unfinished, and nothing may become unfinished
+//! meanwhile. Accepting reads groups and is not made to lock accounts: it holds its *group* by `FOR KEY SHARE` until its
+//! commit, and asks again if the row it locked is not the one its snapshot shows. Whoever changes a group's accounts, or
+//! takes an account away, locks the groups `FOR UPDATE` first: what was being accepted is then committed and counted, and
+//! what comes later waits, finds its group changed, and sees it without the account. Whoever makes a publication
+//! unfinished in another way (a retry, a submit, an account added to a task) locks the account's row `FOR KEY SHARE`, and
+//! does not if it is hidden.
 
+use chrono::{DateTime, TimeDelta, Utc};
+use secrecy::zeroize::Zeroizing;
+use sqlx::PgTransaction;
 use uuid::Uuid;
 
 use super::{Store, StoreError};
-use crate::account::GroupCode;
-use crate::vault::Place;
+use crate::account::{ACCOUNTS_MAX, AccountInput, AccountKey, Credentials};
+use crate::vault::{CannotOpen, Place, Vault};
 
-/// An account to be created.
-#[derive(Debug, Clone)]
-pub struct NewAccount {
+/// How far back a renewed login resumes what waits for it: what is older is news no more, and a person decides.
+pub const RESUME_WITHIN: TimeDelta = TimeDelta::days(7);
+
+/// An account, as the API shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccountRow {
     /// The platform.
     pub platform: String,
     /// Its id on the platform.
@@ -17,111 +35,443 @@ pub struct NewAccount {
     pub display_name: String,
     /// As the platform defines them.
     pub settings: serde_json::Value,
+    /// The least time between two starts, in seconds.
+    pub min_interval_seconds: i64,
     /// How many publications it may have in hand at once.
     pub max_in_flight: i32,
-    /// The least time between two starts.
-    pub min_interval: chrono::TimeDelta,
+    /// The most publications a day, in its time zone.
+    pub daily_limit: Option<i32>,
+    /// The IANA name of the zone in which its days begin.
+    pub time_zone: String,
+    /// `active` or `login_expired`.
+    pub login_state: String,
+    /// Whether credentials are stored.
+    pub credentials_set: bool,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+    /// When it was last put.
+    pub updated_at: DateTime<Utc>,
 }
 
-/// A member of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// The platform.
-    pub platform: String,
-    /// Its id on the platform.
-    pub account_id: String,
+/// What must hold of a stored account for it to be replaced.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// Whether the new settings were found good with the stored credentials, which must then still be there.
+    pub keeps_credentials: bool,
+    /// Whether an account with these stored settings stays on its site.
+    pub same_site: &'a (dyn Fn(&serde_json::Value) -> bool + Sync),
 }
 
-/// Where an account's credentials are sealed for; `row` is [`credentials_row`].
-pub(super) const fn credentials_place(tenant_id: Uuid, row: &str) -> Place<'_> {
+impl Terms<'_> {
+    /// For an account that nothing is published on yet.
+    pub const NONE: Terms<'static> = Terms { keeps_credentials: false, same_site: &|_| true };
+}
+
+/// What became of an account that was put.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AccountPut {
+    /// It is stored.
+    Done(Box<AccountRow>, Renewal),
+    /// It was to move to another site, and this much of it is unfinished.
+    Unfinished(Unfinished),
+    /// The credentials that were to be kept are gone: it was deleted at the same moment.
+    Changed,
+    /// The tenant has [`ACCOUNTS_MAX`] accounts.
+    TooMany,
+}
+
+/// What a renewed login does to what waits for it; nothing where no login was renewed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whether the login had expired and is renewed.
+    pub renewed: bool,
+    /// How many publications go on, in order.
+    pub resumed: i64,
+    /// How many do not.
+    pub left: i64,
+}
+
+/// How many publications of an account are unfinished, by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Drafts.
+    pub draft: i64,
+    /// Submitted.
+    pub submitted: i64,
+    /// Running.
+    pub running: i64,
+    /// Waiting for a login.
+    pub login_expired: i64,
+}
+
+impl Unfinished {
+    /// The states with their counts, those that count something.
+    #[must_use]
+    pub fn states(self) -> Vec<(i64, &'static str)> {
+        let all = [
+            (self.draft, "draft"),
+            (self.submitted, "submitted"),
+            (self.running, "running"),
+            (self.login_expired, "login_expired"),
+        ];
+        all.into_iter().filter(|(count, _)| *count > 0).collect()
+    }
+}
+
+/// What became of an account that was to be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountDeleted {
+    /// It is hidden, and in no group any more.
+    Done,
+    /// There is no such account.
+    Absent,
+    /// This much of it is unfinished.
+    Unfinished(Unfinished),
+}
+
+/// Opens the credentials of an account.
+pub(super) fn open_credentials(
+    vault: &Vault,
+    tenant_id: Uuid,
+    key: &AccountKey,
+    sealed: &[u8],
+) -> Result<Credentials, CannotOpen> {
+    let row = key.to_string();
+    let text = vault.open(sealed, credentials_place(tenant_id, &row))?;
+    serde_json::from_slice(&text).map(Credentials::new).map_err(|_| CannotOpen::Damaged)
+}
+
+const fn credentials_place(tenant_id: Uuid, row: &str) -> Place<'_> {
     Place { tenant_id, table: "accounts", column: "credentials_sealed", row }
 }
 
-/// The row of an account's credentials: neither part holds a slash.
-pub(super) fn credentials_row(platform: &str, account_id: &str) -> String {
-    format!("{platform}/{account_id}")
-}
-
 impl Store {
-    /// Creates an account, or replaces its settings.
-    pub async fn put_account(&self, tenant_id: Uuid, account: &NewAccount) -> Result<(), StoreError> {
-        sqlx::query!(
-            "WITH account AS (
-                INSERT INTO accounts (tenant_id, platform, account_id, display_name, settings, created_at, updated_at)
-                VALUES ($1, $2, $3, $4, $5, now() + $8::interval, now() + $8::interval)
-                ON CONFLICT (tenant_id, platform, account_id) DO UPDATE
-                SET display_name = excluded.display_name, settings = excluded.settings, updated_at = excluded.updated_at
-            )
-            INSERT INTO lanes (tenant_id, platform, account_id, max_in_flight, min_interval, free_at)
-            VALUES ($1, $2, $3, $6, $7, now() + $8::interval)
-            ON CONFLICT (tenant_id, platform, account_id) DO UPDATE
-            SET max_in_flight = excluded.max_in_flight, min_interval = excluded.min_interval",
-            tenant_id,
-            account.platform,
-            account.account_id,
-            account.display_name,
-            account.settings,
-            account.max_in_flight,
-            account.min_interval as _,
-            self.clock.skew() as _,
-        )
-        .execute(&self.pool)
-        .await?;
-        Ok(())
+    /// An account that is not hidden.
+    pub async fn account(&self, tenant_id: Uuid, key: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
+        Ok(self.read_accounts(tenant_id, Some(key)).await?.pop())
     }
 
-    /// Creates a group, or replaces its title and members. Tasks accepted before keep their accounts.
-    pub async fn put_group(
+    /// All accounts that are not hidden, by platform and id.
+    pub async fn accounts(&self, tenant_id: Uuid) -> Result<Vec<AccountRow>, StoreError> {
+        self.read_accounts(tenant_id, None).await
+    }
+
+    async fn read_accounts(
         &self,
         tenant_id: Uuid,
-        code: &GroupCode,
-        title: &str,
-        members: &[Member],
-    ) -> Result<(), StoreError> {
+        key: Option<&AccountKey>,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        let accounts = sqlx::query_as!(
+            AccountRow,
+            r#"SELECT a.platform, a.account_id, a.display_name, a.settings,
+                extract(epoch FROM l.min_interval)::bigint AS "min_interval_seconds!", l.max_in_flight, a.daily_limit,
+                a.time_zone, l.login_state, a.credentials_sealed IS NOT NULL AS "credentials_set!", a.created_at,
+                a.updated_at
+            FROM accounts a JOIN lanes l
+                ON l.tenant_id = a.tenant_id AND l.platform = a.platform AND l.account_id = a.account_id
+            WHERE a.tenant_id = $1 AND a.hidden_at IS NULL
+                AND ($2::text IS NULL OR (a.platform = $2 AND a.account_id = $3))
+            ORDER BY a.tenant_id, a.platform, a.account_id"#,
+            tenant_id,
+            key.map(AccountKey::platform),
+            key.map(AccountKey::account_id),
+        );
+        Ok(accounts.fetch_all(&self.pool).await?)
+    }
+
+    /// The credentials of an account that is not hidden, if it has any.
+    pub async fn credentials(
+        &self,
+        tenant_id: Uuid,
+        key: &AccountKey,
+        vault: &Vault,
+    ) -> Result<Option<Credentials>, StoreError> {
+        let sealed = sqlx::query_scalar!(
+            "SELECT credentials_sealed FROM accounts
+            WHERE tenant_id = $1 AND platform = $2 AND account_id = $3 AND hidden_at IS NULL",
+            tenant_id,
+            key.platform(),
+            key.account_id(),
+        )
+        .fetch_optional(&self.pool)
+        .await?
+        .flatten();
+        Ok(sealed.map(|sealed| open_credentials(vault, tenant_id, key, &sealed)).transpose()?)
+    }
+
+    /// Creates an account, or replaces all of it but the credentials, which are kept where none are sent. One that was
+    /// deleted is there again. Credentials that are sent renew a login that has expired.
+    pub async fn put_account(
+        &self,
+        tenant_id: Uuid,
+        key: &AccountKey,
+        input: &AccountInput,
+        vault: &Vault,
+        terms: Terms<'_>,
+    ) -> Result<AccountPut, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        sqlx::query!(
-            "INSERT INTO groups (tenant_id, group_code, title, created_at, updated_at)
-            VALUES ($1, $2, $3, now() + $4::interval, now() + $4::interval)
-            ON CONFLICT (tenant_id, group_code) DO UPDATE SET title = excluded.title, updated_at = excluded.updated_at",
+        lock_tenant(tenant_id, &mut transaction).await?;
+        let stored = lock_account(tenant_id, key, &mut transaction).await?;
+        let visible = stored.as_ref().filter(|stored| !stored.hidden);
+        if visible.is_none() && count_accounts(tenant_id, &mut transaction).await? >= ACCOUNTS_MAX {
+            return Ok(AccountPut::TooMany);
+        }
+        if terms.keeps_credentials && !visible.is_some_and(|stored| stored.has_credentials) {
+            return Ok(AccountPut::Changed);
+        }
+        if visible.is_some_and(|stored| !(terms.same_site)(&stored.settings)) {
+            lock_groups_of(tenant_id, key, &mut transaction).await?;
+            // A draft has not been anywhere yet.
+            let unfinished = Unfinished { draft: 0, ..unfinished(tenant_id, key, &mut transaction).await? };
+            if unfinished != Unfinished::default() {
+                return Ok(AccountPut::Unfinished(unfinished));
+            }
+        }
+        let had_expired = lane_has_expired(tenant_id, key, &mut transaction).await?;
+        let sealed =
+            input.credentials.as_ref().map(|credentials| self.sealed(tenant_id, key, credentials, vault));
+        let row = self.write_account(tenant_id, key, input, sealed.as_deref(), &mut transaction).await?;
+        let mut renewal = Renewal::default();
+        if had_expired && sealed.is_some() {
+            renewal = count_waiting(tenant_id, key, &mut transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(AccountPut::Done(Box::new(row), renewal))
+    }
+
+    fn sealed(&self, tenant_id: Uuid, key: &AccountKey, credentials: &Credentials, vault: &Vault) -> Vec<u8> {
+        let text = Zeroizing::new(credentials.expose().to_string());
+        let row = key.to_string();
+        vault.seal(text.as_bytes(), credentials_place(tenant_id, &row), &*self.clock)
+    }
+
+    /// Writes account and lane in one statement: their versions are the same at any moment.
+    async fn write_account(
+        &self,
+        tenant_id: Uuid,
+        key: &AccountKey,
+        input: &AccountInput,
+        sealed: Option<&[u8]>,
+        transaction: &mut PgTransaction<'_>,
+    ) -> Result<AccountRow, StoreError> {
+        let row = sqlx::query_as!(
+            AccountRow,
+            r#"WITH before AS MATERIALIZED (
+                SELECT hidden_at IS NOT NULL AS hidden FROM accounts
+                WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
+            ), account AS (
+                INSERT INTO accounts AS a (tenant_id, platform, account_id, display_name, settings, daily_limit,
+                    time_zone, credentials_sealed, created_at, updated_at)
+                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now() + $9::interval, now() + $9::interval)
+                ON CONFLICT (tenant_id, platform, account_id) DO UPDATE
+                SET display_name = excluded.display_name, settings = excluded.settings,
+                    daily_limit = excluded.daily_limit, time_zone = excluded.time_zone, hidden_at = NULL,
+                    credentials_sealed = coalesce(excluded.credentials_sealed, a.credentials_sealed),
+                    credentials_version = a.credentials_version + CASE WHEN $8::bytea IS NULL THEN 0 ELSE 1 END,
+                    updated_at = excluded.updated_at
+                RETURNING *
+            ), lane AS (
+                INSERT INTO lanes AS l (tenant_id, platform, account_id, max_in_flight, min_interval, free_at,
+                    credentials_version)
+                SELECT tenant_id, platform, account_id, $10, make_interval(secs => $11::int), now() + $9::interval,
+                    credentials_version
+                FROM account
+                ON CONFLICT (tenant_id, platform, account_id) DO UPDATE
+                SET max_in_flight = excluded.max_in_flight, min_interval = excluded.min_interval,
+                    -- A shorter pause holds from now on, not after the old one.
+                    free_at = CASE WHEN l.min_interval <= excluded.min_interval THEN l.free_at
+                        ELSE least(l.free_at, now() + $9::interval + excluded.min_interval) END,
+                    credentials_version = excluded.credentials_version,
+                    login_state = CASE WHEN $8::bytea IS NOT NULL OR (SELECT hidden FROM before) THEN 'active'
+                        ELSE l.login_state END,
+                    resume_from = CASE WHEN $8::bytea IS NULL OR l.login_state = 'active' THEN l.resume_from
+                        WHEN $12::boolean THEN now() + $9::interval - $13::interval END,
+                    declined_version = CASE WHEN $8::bytea IS NULL OR l.login_state = 'active' OR $12::boolean
+                        THEN l.declined_version ELSE l.credentials_version END
+                RETURNING *
+            )
+            SELECT a.platform AS "platform!", a.account_id AS "account_id!", a.display_name AS "display_name!",
+                a.settings AS "settings!", extract(epoch FROM l.min_interval)::bigint AS "min_interval_seconds!",
+                l.max_in_flight AS "max_in_flight!", a.daily_limit, a.time_zone AS "time_zone!",
+                l.login_state AS "login_state!", a.credentials_sealed IS NOT NULL AS "credentials_set!",
+                a.created_at AS "created_at!", a.updated_at AS "updated_at!"
+            FROM account a CROSS JOIN lane l"#,
             tenant_id,
-            code.as_str(),
-            title,
+            key.platform(),
+            key.account_id(),
+            input.display_name,
+            input.settings,
+            input.daily_limit,
+            input.time_zone,
+            sealed,
             self.clock.skew() as _,
-        )
-        .execute(&mut *transaction)
-        .await?;
+            input.max_in_flight,
+            input.min_interval_seconds,
+            input.resume,
+            RESUME_WITHIN as _,
+        );
+        Ok(row.fetch_one(&mut **transaction).await?)
+    }
+
+    /// Hides an account of which nothing is unfinished, takes it out of all groups, and forgets its credentials.
+    pub async fn delete_account(
+        &self,
+        tenant_id: Uuid,
+        key: &AccountKey,
+    ) -> Result<AccountDeleted, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        lock_tenant(tenant_id, &mut transaction).await?;
+        let stored = lock_account(tenant_id, key, &mut transaction).await?;
+        if stored.is_none_or(|stored| stored.hidden) {
+            return Ok(AccountDeleted::Absent);
+        }
+        let groups = lock_groups_of(tenant_id, key, &mut transaction).await?;
+        let unfinished = unfinished(tenant_id, key, &mut transaction).await?;
+        if unfinished != Unfinished::default() {
+            return Ok(AccountDeleted::Unfinished(unfinished));
+        }
         sqlx::query!(
-            "DELETE FROM group_members WHERE tenant_id = $1 AND group_code = $2",
+            "WITH gone AS (
+                DELETE FROM group_members
+                WHERE tenant_id = $1 AND platform = $2 AND account_id = $3 AND group_code = ANY ($4::text[])
+            ), changed AS (
+                -- A new version of the row is what tells an article that is being accepted to look again.
+                UPDATE groups SET updated_at = now() + $5::interval
+                WHERE tenant_id = $1 AND group_code = ANY ($4::text[])
+            )
+            UPDATE accounts SET hidden_at = now() + $5::interval, credentials_sealed = NULL
+            WHERE tenant_id = $1 AND platform = $2 AND account_id = $3",
             tenant_id,
-            code.as_str(),
-        )
-        .execute(&mut *transaction)
-        .await?;
-        let platforms = members.iter().map(|member| member.platform.clone()).collect::<Vec<_>>();
-        let accounts = members.iter().map(|member| member.account_id.clone()).collect::<Vec<_>>();
-        sqlx::query!(
-            "INSERT INTO group_members (tenant_id, group_code, platform, account_id, position)
-            SELECT $1, $2, platform, account_id, position
-            FROM unnest($3::text[], $4::text[]) WITH ORDINALITY AS u(platform, account_id, position)",
-            tenant_id,
-            code.as_str(),
-            &platforms,
-            &accounts,
+            key.platform(),
+            key.account_id(),
+            &groups,
+            self.clock.skew() as _,
         )
         .execute(&mut *transaction)
         .await?;
         transaction.commit().await?;
-        Ok(())
+        Ok(AccountDeleted::Done)
     }
+}
 
-    /// Whether there is a group of that code.
-    pub async fn has_group(&self, tenant_id: Uuid, code: &GroupCode) -> Result<bool, StoreError> {
-        Ok(sqlx::query_scalar!(
-            r#"SELECT EXISTS (SELECT FROM groups WHERE tenant_id = $1 AND group_code = $2) AS "there!""#,
-            tenant_id,
-            code.as_str(),
-        )
-        .fetch_one(&self.pool)
-        .await?)
-    }
+/// Lets one at a time change what a tenant manages.
+pub(super) async fn lock_tenant(
+    tenant_id: Uuid,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<(), StoreError> {
+    sqlx::query!(r#"SELECT true AS "there!" FROM tenants WHERE tenant_id = $1 FOR NO KEY UPDATE"#, tenant_id)
+        .fetch_one(&mut **transaction)
+        .await?;
+    Ok(())
+}
+
+/// An account that is there, locked against all who would make something of it unfinished.
+struct Stored {
+    settings: serde_json::Value,
+    has_credentials: bool,
+    hidden: bool,
+}
+
+async fn lock_account(
+    tenant_id: Uuid,
+    key: &AccountKey,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<Option<Stored>, StoreError> {
+    let stored = sqlx::query_as!(
+        Stored,
+        r#"SELECT settings, credentials_sealed IS NOT NULL AS "has_credentials!", hidden_at IS NOT NULL AS "hidden!"
+        FROM accounts WHERE tenant_id = $1 AND platform = $2 AND account_id = $3 FOR UPDATE"#,
+        tenant_id,
+        key.platform(),
+        key.account_id(),
+    );
+    Ok(stored.fetch_optional(&mut **transaction).await?)
+}
+
+async fn count_accounts(tenant_id: Uuid, transaction: &mut PgTransaction<'_>) -> Result<usize, StoreError> {
+    let count = sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM accounts WHERE tenant_id = $1 AND hidden_at IS NULL"#,
+        tenant_id
+    );
+    Ok(usize::try_from(count.fetch_one(&mut **transaction).await?).unwrap_or(usize::MAX))
+}
+
+/// Locks the groups that hold an account, in their order, which waits for what is being accepted for them.
+async fn lock_groups_of(
+    tenant_id: Uuid,
+    key: &AccountKey,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<Vec<String>, StoreError> {
+    let groups = sqlx::query_scalar!(
+        "SELECT group_code FROM groups g
+        WHERE tenant_id = $1 AND group_code IN (
+            SELECT m.group_code FROM group_members m
+            WHERE m.tenant_id = $1 AND m.platform = $2 AND m.account_id = $3)
+        ORDER BY group_code FOR UPDATE OF g",
+        tenant_id,
+        key.platform(),
+        key.account_id(),
+    );
+    Ok(groups.fetch_all(&mut **transaction).await?)
+}
+
+/// What is unfinished of an account. Each state is asked for by the index that is made for it.
+async fn unfinished(
+    tenant_id: Uuid,
+    key: &AccountKey,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<Unfinished, StoreError> {
+    let counts = sqlx::query_as!(
+        Unfinished,
+        r#"SELECT
+            (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
+                AND status = 'draft') AS "draft!",
+            (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
+                AND status = 'submitted') AS "submitted!",
+            (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
+                AND status = 'running') AS "running!",
+            (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
+                AND status = 'login_expired') AS "login_expired!""#,
+        tenant_id,
+        key.platform(),
+        key.account_id(),
+    );
+    Ok(counts.fetch_one(&mut **transaction).await?)
+}
+
+/// Locks an account's lane: no publication is found expired, and none claimed, until the account is written.
+async fn lane_has_expired(
+    tenant_id: Uuid,
+    key: &AccountKey,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<bool, StoreError> {
+    let expired = sqlx::query_scalar!(
+        r#"SELECT login_state = 'login_expired' AS "expired!" FROM lanes
+        WHERE tenant_id = $1 AND platform = $2 AND account_id = $3 FOR NO KEY UPDATE"#,
+        tenant_id,
+        key.platform(),
+        key.account_id(),
+    );
+    Ok(expired.fetch_optional(&mut **transaction).await?.unwrap_or(false))
+}
+
+/// What goes on and what does not, as the lane that was just renewed says: the worker resumes by the same rule.
+async fn count_waiting(
+    tenant_id: Uuid,
+    key: &AccountKey,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<Renewal, StoreError> {
+    let counts = sqlx::query!(
+        r#"SELECT count(*) AS "waiting!", count(*) FILTER (WHERE p.updated_at >= l.resume_from
+                AND p.credentials_version > l.declined_version) AS "resumed!"
+        FROM lanes l JOIN publications p
+            ON p.tenant_id = l.tenant_id AND p.platform = l.platform AND p.account_id = l.account_id
+        WHERE l.tenant_id = $1 AND l.platform = $2 AND l.account_id = $3 AND p.status = 'login_expired'"#,
+        tenant_id,
+        key.platform(),
+        key.account_id(),
+    )
+    .fetch_one(&mut **transaction)
+    .await?;
+    Ok(Renewal { renewed: true, resumed: counts.resumed, left: counts.waiting - counts.resumed })
 }

@@ -26,7 +26,7 @@ pub struct Move {
     pub remote_id: Option<String>,
     /// Code, sentence, and whether a retry may help.
     pub error: Option<(String, String, bool)>,
-    /// When it is due again; none: when it was.
+    /// When it is due again; none: when it was, and for what goes on at the latest now.
     pub wait: Option<TimeDelta>,
     /// Whether a new round begins.
     pub new_round: bool,
@@ -102,6 +102,17 @@ pub struct Moved {
     pub at: DateTime<Utc>,
 }
 
+/// What was found out of a publication whose outcome nobody knew: that it is public.
+#[derive(Debug, Clone)]
+pub struct Published {
+    /// Where.
+    pub url: String,
+    /// The platform's id of it.
+    pub remote_id: Option<String>,
+    /// Who says so, in a word: for the history.
+    pub reason: &'static str,
+}
+
 /// An event's bytes, and where it is delivered: URL and receiver.
 pub type Composed = (Vec<u8>, Option<(String, String)>);
 
@@ -173,6 +184,35 @@ impl Store {
         Ok(moved)
     }
 
+    /// Walks a publication to `success` without its platform being called: it is known by now that it was published. False
+    /// if its fence or its state is another by now.
+    ///
+    /// There is no shorter way, in code or by hand; the history shows each step.
+    pub(super) async fn confirm_published(
+        &self,
+        tenant_id: Uuid,
+        (held, from): ((Uuid, i32), Status),
+        published: Published,
+        telling: Telling,
+        transaction: &mut sqlx::PgTransaction<'_>,
+    ) -> Result<bool, StoreError> {
+        let Published { url, remote_id, reason } = published;
+        let step = |from, to| Move { reason, ..Move::new(tenant_id, held, (from, to)) };
+        let mut walk = vec![
+            step(Status::Submitted, Status::Running),
+            Move { url: Some(url), remote_id, ..step(Status::Running, Status::Success) },
+        ];
+        if from == Status::Failed {
+            walk.insert(0, step(Status::Failed, Status::Submitted));
+        }
+        for step in walk {
+            if self.apply(tenant_id, &[step], telling, transaction).await?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Locks publications, tasks, lanes and feed, in that order, each sorted.
     ///
     /// The parts of one statement run when their rows are asked for, so each part asks how many rows the one before it
@@ -227,7 +267,10 @@ impl Store {
                     error_code = CASE WHEN NOT d.renewed THEN d.error_code END,
                     error_message = CASE WHEN NOT d.renewed THEN d.error_message END,
                     error_retryable = CASE WHEN NOT d.renewed THEN d.error_retryable END,
-                    due_at = CASE WHEN d.renewed OR d.wait IS NULL THEN p.due_at ELSE now() + $17::interval + d.wait END,
+                    due_at = CASE WHEN NOT d.renewed AND d.wait IS NOT NULL THEN now() + $17::interval + d.wait
+                        -- What was to be asked about later is to be sent now.
+                        WHEN d.renewed OR d.new_round THEN least(p.due_at, now() + $17::interval)
+                        ELSE p.due_at END,
                     tries = CASE WHEN d.new_round THEN 0
                         WHEN d.from_status = 'running' AND d.to_status = 'submitted' THEN p.tries + 1 ELSE p.tries END,
                     round = CASE WHEN d.new_round THEN p.round + 1 ELSE p.round END,

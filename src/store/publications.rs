@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::accounts::{credentials_place, credentials_row};
+use super::accounts::open_credentials;
 use super::{Store, StoreError};
-use crate::account::Credentials;
+use crate::account::{AccountKey, Credentials};
 use crate::article::Content;
 use crate::retry::interval;
 use crate::vault::{CannotOpen, Vault};
@@ -70,9 +70,8 @@ impl Claimed {
     /// The account's credentials.
     pub fn credentials(&self, vault: &Vault) -> Result<Credentials, CannotOpen> {
         let Some(sealed) = &self.credentials_sealed else { return Ok(Credentials::none()) };
-        let row = credentials_row(&self.platform, &self.account_id);
-        let text = vault.open(sealed, credentials_place(self.tenant_id, &row))?;
-        Ok(Credentials::from_json(&text))
+        let key = AccountKey::new(&self.platform, &self.account_id).map_err(|_| CannotOpen::Damaged)?;
+        open_credentials(vault, self.tenant_id, &key, sealed)
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Admitted {
     UnknownGroup,
     /// The group has no accounts.
     EmptyGroup,
-    /// Somebody else's, not visible to this statement yet: ask again.
+    /// Somebody else's, or its group is just changing; not visible to this statement yet: ask again.
     Unseen,
 }
 
@@ -177,12 +177,18 @@ impl Store {
                 -- Row by row, by the key: joined, a young table would be read whole, and a grown one by the same plan.
                 SELECT i.place, t.* FROM input i CROSS JOIN LATERAL (
                     SELECT * FROM tasks t WHERE t.tenant_id = i.tenant_id AND t.external_id = i.external_id LIMIT 1) t
+            ), held AS MATERIALIZED (
+                -- Until the commit no account is taken out of these groups (`super::accounts`).
+                SELECT g.tenant_id, g.group_code, g.ctid AS version
+                FROM (SELECT DISTINCT tenant_id, group_code FROM input) d JOIN groups g USING (tenant_id, group_code)
+                ORDER BY g.tenant_id, g.group_code FOR KEY SHARE OF g
             ), named AS MATERIALIZED (
-                SELECT g.tenant_id, g.group_code, (
+                -- What is locked is the newest version of a row; members are read as the statement's snapshot shows them.
+                SELECT g.tenant_id, g.group_code, g.ctid = h.version AS fresh, (
                     SELECT count(*)::int FROM group_members m
                     WHERE m.tenant_id = g.tenant_id AND m.group_code = g.group_code
                 ) AS members
-                FROM (SELECT DISTINCT tenant_id, group_code FROM input) d JOIN groups g USING (tenant_id, group_code)
+                FROM held h JOIN groups g USING (tenant_id, group_code)
             ), won AS (
                 INSERT INTO tasks (tenant_id, external_id, task_id, group_code, fingerprint, digests, idempotency_key,
                     callback_url, publish_at, draft, drafts, open, created_at, submitted_at)
@@ -191,7 +197,7 @@ impl Store {
                     CASE WHEN i.draft THEN n.members ELSE 0 END, CASE WHEN i.draft THEN 0 ELSE n.members END,
                     now() + $19::interval, CASE WHEN NOT i.draft THEN now() + $19::interval END
                 FROM input i JOIN named n USING (tenant_id, group_code)
-                WHERE n.members > 0 AND NOT EXISTS (SELECT FROM found f WHERE f.place = i.place)
+                WHERE n.fresh AND n.members > 0 AND NOT EXISTS (SELECT FROM found f WHERE f.place = i.place)
                 ORDER BY i.tenant_id, i.external_id
                 ON CONFLICT (tenant_id, external_id) DO NOTHING
                 RETURNING tenant_id, task_id, created_at
@@ -216,7 +222,7 @@ impl Store {
                 RETURNING tenant_id, task_id, platform, account_id, position
             )
             SELECT i.place AS "place!",
-                n.members AS "members?",
+                CASE WHEN n.fresh THEN n.members END AS "members?", n.fresh AS "fresh?",
                 w.created_at AS "created_at?", f.submitted_at AS "submitted_at?",
                 CASE WHEN w.task_id IS NOT NULL THEN (
                     SELECT json_agg(json_build_array(r.platform, r.account_id) ORDER BY r.position)
@@ -281,6 +287,7 @@ impl Store {
                         publications: row.publications.map_or(Vec::new(), |list| list.0),
                     }))
                 }
+                _ if row.fresh == Some(false) => Admitted::Unseen,
                 _ => Self::admitted_anew(row.created_at, row.accounts, row.members, row.same_content_as),
             })
             .collect())

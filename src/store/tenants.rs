@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::{Store, StoreError};
+use crate::article::{Defaults, OnDuplicate};
 use crate::callback::signature::SigningSecret;
 use crate::task::marker::MarkerKey;
 use crate::tenant::{ApiKey, Scope, TenantName};
@@ -18,6 +19,26 @@ pub struct Tenant {
     pub name: String,
     /// When it was created.
     pub created_at: DateTime<Utc>,
+    /// What holds for its articles.
+    pub defaults: Defaults,
+}
+
+/// What is to become of a tenant's defaults; none: it stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DefaultsChange {
+    /// Where events are delivered; the inner none: nowhere.
+    pub callback_url: Option<Option<String>>,
+    /// What to answer for a duplicate.
+    pub on_duplicate: Option<OnDuplicate>,
+}
+
+/// A signing secret that is valid now.
+#[derive(Debug, Clone)]
+pub struct LiveSecret {
+    /// The secret.
+    pub secret: SigningSecret,
+    /// When it ends; none: it is the present one.
+    pub expires_at: Option<DateTime<Utc>>,
 }
 
 /// What a live key allows.
@@ -29,6 +50,8 @@ pub struct AuthenticatedKey {
     pub key_id: Uuid,
     /// What it may do.
     pub scopes: Vec<Scope>,
+    /// What holds for its tenant's articles.
+    pub defaults: Defaults,
 }
 
 /// A key as it is listed; its secret is not kept.
@@ -52,6 +75,11 @@ pub(super) const fn marker_key_place(tenant_id: Uuid) -> Place<'static> {
 
 pub(super) const fn secret_place(tenant_id: Uuid, row: &str) -> Place<'_> {
     Place { tenant_id, table: "signing_secrets", column: "sealed", row }
+}
+
+/// The database holds no other word than the two.
+fn defaults(callback_url: Option<String>, on_duplicate: &str) -> Defaults {
+    Defaults { callback_url, on_duplicate: on_duplicate.parse().unwrap_or(OnDuplicate::Return) }
 }
 
 impl Store {
@@ -90,21 +118,51 @@ impl Store {
         .fetch_optional(&self.pool)
         .await?;
         let name = name.as_str().to_owned();
-        Ok(created_at.map(|created_at| (Tenant { tenant_id, name, created_at }, secret)))
+        let defaults = Defaults { callback_url: None, on_duplicate: OnDuplicate::Return };
+        Ok(created_at.map(|created_at| (Tenant { tenant_id, name, created_at, defaults }, secret)))
     }
 
     /// The tenant of that name.
     pub async fn tenant_named(&self, name: &str) -> Result<Option<Tenant>, StoreError> {
-        let tenant =
-            sqlx::query_as!(Tenant, "SELECT tenant_id, name, created_at FROM tenants WHERE name = $1", name);
-        Ok(tenant.fetch_optional(&self.pool).await?)
+        Ok(self.read_tenants(Some(name)).await?.pop())
     }
 
     /// All tenants, by name.
     pub async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
-        let tenants =
-            sqlx::query_as!(Tenant, "SELECT tenant_id, name, created_at FROM tenants ORDER BY name");
-        Ok(tenants.fetch_all(&self.pool).await?)
+        self.read_tenants(None).await
+    }
+
+    async fn read_tenants(&self, name: Option<&str>) -> Result<Vec<Tenant>, StoreError> {
+        let rows = sqlx::query!(
+            "SELECT tenant_id, name, created_at, default_callback_url, default_on_duplicate FROM tenants
+            WHERE $1::text IS NULL OR name = $1 ORDER BY name",
+            name,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let tenants = rows.into_iter().map(|row| Tenant {
+            tenant_id: row.tenant_id,
+            name: row.name,
+            created_at: row.created_at,
+            defaults: defaults(row.default_callback_url, &row.default_on_duplicate),
+        });
+        Ok(tenants.collect())
+    }
+
+    /// Changes a tenant's defaults, for what is accepted from now on; false if there is no such tenant.
+    pub async fn set_defaults(&self, name: &str, change: &DefaultsChange) -> Result<bool, StoreError> {
+        let changed = sqlx::query!(
+            "UPDATE tenants SET default_callback_url = CASE WHEN $2 THEN $3 ELSE default_callback_url END,
+                default_on_duplicate = coalesce($4, default_on_duplicate)
+            WHERE name = $1",
+            name,
+            change.callback_url.is_some(),
+            change.callback_url.clone().flatten(),
+            change.on_duplicate.map(OnDuplicate::as_str),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(changed.rows_affected() > 0)
     }
 
     /// The signing secrets that are valid now, the newest first.
@@ -112,9 +170,9 @@ impl Store {
         &self,
         tenant_id: Uuid,
         vault: &Vault,
-    ) -> Result<Vec<SigningSecret>, StoreError> {
+    ) -> Result<Vec<LiveSecret>, StoreError> {
         let rows = sqlx::query!(
-            "SELECT secret_id, sealed FROM signing_secrets
+            "SELECT secret_id, sealed, expires_at FROM signing_secrets
             WHERE tenant_id = $1 AND (expires_at IS NULL OR expires_at > now() + $2::interval)
             ORDER BY created_at DESC, secret_id DESC",
             tenant_id,
@@ -122,11 +180,11 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.iter()
+        rows.into_iter()
             .map(|row| {
                 let id = row.secret_id.to_string();
                 let bytes = vault.open(&row.sealed, secret_place(tenant_id, &id))?;
-                Ok(SigningSecret::from_bytes(&bytes))
+                Ok(LiveSecret { secret: SigningSecret::from_bytes(&bytes), expires_at: row.expires_at })
             })
             .collect()
     }
@@ -161,7 +219,9 @@ impl Store {
     /// Looks a key up; `None` if there is none, or it is revoked.
     pub async fn authenticate(&self, key: &ApiKey) -> Result<Option<AuthenticatedKey>, StoreError> {
         let row = sqlx::query!(
-            "SELECT key_id, scopes FROM api_keys WHERE tenant_id = $1 AND secret_hash = $2 AND revoked_at IS NULL",
+            "SELECT k.key_id, k.scopes, t.default_callback_url, t.default_on_duplicate
+            FROM api_keys k JOIN tenants t ON t.tenant_id = k.tenant_id
+            WHERE k.tenant_id = $1 AND k.secret_hash = $2 AND k.revoked_at IS NULL",
             key.tenant_id(),
             &key.hash()[..],
         )
@@ -171,6 +231,7 @@ impl Store {
             tenant_id: key.tenant_id(),
             key_id: row.key_id,
             scopes: row.scopes.iter().filter_map(|scope| scope.parse().ok()).collect(),
+            defaults: defaults(row.default_callback_url, &row.default_on_duplicate),
         }))
     }
 

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::article::{Digests, ExternalId, OnDuplicate, OptionsSent, Submission};
+use crate::article::{Defaults, Digests, ExternalId, OnDuplicate, OptionsSent, Submission};
 use crate::clock::SharedClock;
 use crate::gather::{Bounds, Gatherer};
 use crate::json;
@@ -117,10 +117,12 @@ impl Acceptor {
         Self { gatherer, clock }
     }
 
-    /// Accepts an article, or finds the task it is already.
+    /// Accepts an article, or finds the task it is already. What it does not say is as the tenant's `defaults` have it
+    /// now; it is compared by what it says.
     pub async fn accept(
         &self,
         tenant_id: Uuid,
+        defaults: &Defaults,
         submission: Submission,
         idempotency_key: Option<String>,
     ) -> Result<Acceptance, NotAccepted> {
@@ -134,7 +136,7 @@ impl Acceptor {
             content: submission.content.clone(),
             digests: digests.clone(),
             idempotency_key: idempotency_key.clone(),
-            callback_url: submission.callback_url.clone(),
+            callback_url: submission.callback_url.clone().or_else(|| defaults.callback_url.clone()),
             publish_at: submission.publish_at,
             draft: submission.draft.unwrap_or(false),
             metadata,
@@ -143,7 +145,7 @@ impl Acceptor {
         let bytes = task.content.content_html.len() + task.metadata.len();
         let stored = self.gatherer.submit(task, bytes).await.map_err(|_| NotAccepted::Unavailable)??;
         let acceptance = compare(&submission, &digests, idempotency_key.as_deref(), my_id, stored);
-        let strict = submission.on_duplicate.unwrap_or(OnDuplicate::Return) == OnDuplicate::Reject;
+        let strict = submission.on_duplicate.unwrap_or(defaults.on_duplicate) == OnDuplicate::Reject;
         if strict && !acceptance.created {
             return Err(NotAccepted::Duplicate(Box::new(acceptance)));
         }

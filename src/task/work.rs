@@ -204,7 +204,7 @@ impl Worker {
 
     async fn conclude(&self, one: &Claimed, step: Step, answer: Option<String>) -> Result<(), StoreError> {
         let outcome = match step {
-            Step::Settle(outcome) => settlement(one, outcome, answer),
+            Step::Settle(outcome) => end(one.tenant_id, (one.publication_id, one.fence), outcome, answer),
             Step::AskAgain { why, wait, accepted } => asked_again(one, why, wait, accepted),
             Step::Publish => return Ok(()),
             Step::LookAgain(why) => {
@@ -261,9 +261,9 @@ fn asked_again(one: &Claimed, why: String, wait: Duration, accepted: bool) -> Mo
     }
 }
 
-fn settlement(one: &Claimed, outcome: Outcome, answer: Option<String>) -> Move {
-    let held = (one.publication_id, one.fence);
-    let into = |to| Move::new(one.tenant_id, held, (Status::Running, to));
+/// How an outcome ends what runs: the publication and its fence.
+pub(super) fn end(tenant_id: Uuid, held: (Uuid, i32), outcome: Outcome, answer: Option<String>) -> Move {
+    let into = |to| Move::new(tenant_id, held, (Status::Running, to));
     let error = |failure: Failure, retryable| Some((failure.code.into_owned(), failure.message, retryable));
     match outcome {
         Outcome::Success { remote, found } => Move {

@@ -1,6 +1,6 @@
 //! Accepting in batches: neighbours do not feel each other, and nothing is ever half done.
 
-use publish_ingest::article::Submission;
+use publish_ingest::article::{Defaults, OnDuplicate, Submission};
 use publish_ingest::store::Admitted;
 use publish_ingest::task::accept::{Acceptance, Acceptor, NotAccepted};
 use publish_ingest::turns::Wake;
@@ -28,7 +28,10 @@ async fn gathered(
     let tenant_id = world.tenant.tenant_id;
     at_once(articles.iter().map(|article| {
         let (acceptor, submission) = (acceptor.clone(), submission(article));
-        async move { acceptor.accept(tenant_id, submission, None).await }
+        async move {
+            let defaults = Defaults { callback_url: None, on_duplicate: OnDuplicate::Return };
+            acceptor.accept(tenant_id, &defaults, submission, None).await
+        }
     }))
     .await
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use publish_ingest::account::GroupCode;
+use publish_ingest::account::{AccountInput, AccountKey, GroupCode, GroupInput};
 use publish_ingest::article::{Content, Digests};
 use publish_ingest::callback::signature::SigningSecret;
 use publish_ingest::clock::{Clock, SharedClock, SystemClock, TestClock};
@@ -18,7 +18,7 @@ use publish_ingest::local_postgres::{Cluster, Programs};
 use publish_ingest::outbound::Policy;
 use publish_ingest::retry::Schedule;
 use publish_ingest::store::{
-    Admitted, ClaimLimits, Claimed, Member, NewAccount, NewTask, Queue, Store, Tenant,
+    AccountPut, Admitted, ClaimLimits, Claimed, GroupPut, NewTask, Queue, Store, Tenant, Terms,
 };
 use publish_ingest::task::settle::{Settler, Settling, telling};
 use publish_ingest::tenant::{ApiKey, Scope};
@@ -171,22 +171,31 @@ impl World {
     }
 
     pub(crate) async fn account(&self, tenant_id: Uuid, id: &str, max_in_flight: i32, interval: TimeDelta) {
-        let account = NewAccount {
-            platform: "static_site".to_owned(),
-            account_id: id.to_owned(),
-            display_name: id.to_owned(),
-            settings: json!({"site": id}),
-            max_in_flight,
-            min_interval: interval,
-        };
-        self.store.put_account(tenant_id, &account).await.unwrap();
+        let min_interval_seconds = i32::try_from(interval.num_seconds()).unwrap();
+        let input = AccountInput { max_in_flight, min_interval_seconds, ..account_input(id) };
+        self.put_account(tenant_id, "static_site", id, &input).await;
+    }
+
+    /// Puts an account as it is, whatever its platform says of it.
+    pub(crate) async fn put_account(
+        &self,
+        tenant_id: Uuid,
+        platform: &str,
+        id: &str,
+        input: &AccountInput,
+    ) -> AccountPut {
+        let key = AccountKey::new(platform, id).unwrap();
+        let put = self.store.put_account(tenant_id, &key, input, &self.vault, Terms::NONE).await.unwrap();
+        assert!(matches!(put, AccountPut::Done(..)), "{put:?}");
+        put
     }
 
     pub(crate) async fn group(&self, tenant_id: Uuid, code: &str, accounts: &[&str]) {
-        let member = |id: &&str| Member { platform: "static_site".to_owned(), account_id: (*id).to_owned() };
-        let members = accounts.iter().map(member).collect::<Vec<_>>();
+        let accounts = accounts.iter().map(|id| AccountKey::new("static_site", id).unwrap()).collect();
+        let input = GroupInput { title: code.to_owned(), accounts };
         let code: GroupCode = code.parse().unwrap();
-        self.store.put_group(tenant_id, &code, code.as_str(), &members).await.unwrap();
+        let put = self.store.put_group(tenant_id, &code, &input).await.unwrap();
+        assert!(matches!(put, GroupPut::Done(_)), "{put:?}");
     }
 
     pub(crate) async fn key(&self, tenant_id: Uuid, scopes: &[Scope]) -> String {
@@ -322,6 +331,20 @@ impl World {
     /// Waits until a number is what it should become.
     pub(crate) async fn until(&self, statement: &'static str, expected: i64) {
         eventually(statement, async || self.number(statement).await == expected).await;
+    }
+}
+
+/// An account of `static_site` with a site of its own.
+pub(crate) fn account_input(id: &str) -> AccountInput {
+    AccountInput {
+        display_name: id.to_owned(),
+        settings: json!({"site": id}),
+        credentials: None,
+        min_interval_seconds: 0,
+        max_in_flight: 4,
+        daily_limit: None,
+        time_zone: "UTC",
+        resume: true,
     }
 }
 
@@ -463,6 +486,20 @@ impl Api {
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
         self.send(self.request(Method::GET, path)).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Reply {
+        let request = self.request(Method::PUT, path).header("content-type", "application/json");
+        self.send(request.body(body.to_string())).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Reply {
+        let request = self.request(Method::POST, path).header("content-type", "application/json");
+        self.send(request.body(body.to_string())).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Reply {
+        self.send(self.request(Method::DELETE, path)).await
     }
 
     pub(crate) async fn task(&self, external_id: &str) -> Reply {

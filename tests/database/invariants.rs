@@ -3,7 +3,7 @@
 use sqlx::PgPool;
 
 /// A rule, and the statement that names what breaks it.
-const RULES: [(&str, &str); 16] = [
+const RULES: [(&str, &str); 19] = [
     (
         "a task's counters are those of its publications, of which there is at least one",
         "SELECT coalesce(t.external_id, '?') FROM tasks t FULL JOIN (
@@ -31,6 +31,24 @@ const RULES: [(&str, &str); 16] = [
             SELECT tenant_id, platform, account_id, count(*) AS n FROM publications WHERE lease_until IS NOT NULL
             GROUP BY 1, 2, 3) p USING (tenant_id, platform, account_id)
         WHERE l.in_flight IS DISTINCT FROM coalesce(p.n, 0)",
+    ),
+    (
+        "a lane's credentials version is its account's",
+        "SELECT concat(account_id, ': ', a.credentials_version, ' and ', l.credentials_version)
+        FROM accounts a FULL JOIN lanes l USING (tenant_id, platform, account_id)
+        WHERE a.credentials_version IS DISTINCT FROM l.credentials_version",
+    ),
+    (
+        "a group holds no account that is hidden or not there",
+        "SELECT concat(m.group_code, ': ', account_id)
+        FROM group_members m LEFT JOIN accounts a USING (tenant_id, platform, account_id)
+        WHERE a.hidden_at IS NOT NULL OR a.account_id IS NULL",
+    ),
+    (
+        "nothing of a hidden account is unfinished",
+        "SELECT concat(p.status, ' of ', account_id)
+        FROM accounts a JOIN publications p USING (tenant_id, platform, account_id)
+        WHERE a.hidden_at IS NOT NULL AND p.status IN ('draft', 'submitted', 'running', 'login_expired')",
     ),
     (
         "no lane is over its limit",

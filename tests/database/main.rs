@@ -5,17 +5,25 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests, but misses what tests share")]
 
 mod accept;
+mod accounts;
+mod accounts_at_once;
+mod bridge;
 mod callbacks;
 mod claims;
 mod contract;
+mod defaults;
+mod groups;
 mod harness;
 mod invariants;
 mod leases;
+mod logins;
 mod outage;
 mod plans;
 mod platform;
 mod races;
 mod receiver;
+mod renewals;
+mod robot;
 mod roles;
 mod rules;
 mod settle;

@@ -1,10 +1,9 @@
 //! What a platform's errors lead to.
 
-use chrono::TimeDelta;
-use publish_ingest::store::NewAccount;
+use publish_ingest::account::AccountInput;
 use serde_json::{Value, json};
 
-use crate::harness::{World, article, article_with, in_world};
+use crate::harness::{World, account_input, article, article_with, in_world};
 use crate::receiver::Receiver;
 
 /// The publication of an article, once it has failed so many tries.
@@ -104,16 +103,8 @@ async fn a_site_that_is_not_mounted_is_waited_for_and_never_made() {
 }
 
 async fn bad_account(world: &World, platform: &str, settings: Value) {
-    let tenant_id = world.tenant.tenant_id;
-    let account = NewAccount {
-        platform: platform.to_owned(),
-        account_id: "blog1".to_owned(),
-        display_name: "bad".to_owned(),
-        settings,
-        max_in_flight: 4,
-        min_interval: TimeDelta::zero(),
-    };
-    world.store.put_account(tenant_id, &account).await.unwrap();
+    let input = AccountInput { settings, ..account_input("blog1") };
+    world.put_account(world.tenant.tenant_id, platform, "blog1", &input).await;
 }
 
 #[tokio::test]

@@ -85,9 +85,33 @@ async fn tenants_and_keys_are_made_listed_and_ended_from_a_shell() {
     let text = shell.text(&["tenant", "list"]).await;
     assert!(text.lines().count() == 3 && !text.contains("whsec_"), "{text}");
 
+    tenants_have_their_defaults(&shell).await;
     keys_open_what_their_scopes_say(&shell, &dev).await;
     let (_, _, stderr) = dev.stop(Signal::TERM).await;
     assert!(!stderr.contains(secret), "{stderr}");
+}
+
+async fn tenants_have_their_defaults(shell: &Shell) {
+    let acme = async || shell.json(&["tenant", "list"]).await["tenants"][0].clone();
+    let before = acme().await;
+    assert!(before["callback_url"].is_null() && before["on_duplicate"] == "return", "{before}");
+    let url = "https://receiver.example/";
+    assert_eq!(shell.text(&["tenant", "set", "acme", "--callback-url", url]).await, "");
+    shell.text(&["tenant", "set", "acme", "--on-duplicate", "reject"]).await;
+    let set = acme().await;
+    assert!(set["callback_url"] == url && set["on_duplicate"] == "reject", "{set}");
+    shell.text(&["tenant", "set", "acme", "--no-callback-url", "--on-duplicate", "return"]).await;
+    assert_eq!(acme().await, before);
+    let line = shell.failure(&["tenant", "set", "nobody", "--no-callback-url"]).await;
+    assert!(line.contains("tenant list"), "{line}");
+    for wrong in [
+        &["tenant", "set", "acme"][..],
+        &["tenant", "set", "acme", "--callback-url", "receiver.example"],
+        &["tenant", "set", "acme", "--callback-url", url, "--no-callback-url"],
+        &["tenant", "set", "acme", "--on-duplicate", "ignore"],
+    ] {
+        assert_eq!(shell.exit_code(wrong).await, Some(2), "{wrong:?}");
+    }
 }
 
 async fn keys_open_what_their_scopes_say(shell: &Shell, dev: &Dev) {

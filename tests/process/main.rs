@@ -20,5 +20,6 @@ mod names;
 mod newcomer;
 mod program;
 mod receiver;
+mod remote;
 mod rivals;
 mod serve;

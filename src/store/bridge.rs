@@ -1,0 +1,74 @@
+//! What a bridge reports by a call of its own.
+
+use uuid::Uuid;
+
+use super::{Move, Published, Store, StoreError, Telling};
+use crate::task::state::Status;
+
+/// A publication, as a report is held against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Its state.
+    pub status: Status,
+    /// Its present round.
+    pub round: i32,
+    /// Whether it may have been published, and nobody knows.
+    pub outcome_unknown: bool,
+    /// Whether it was ever sent.
+    pub sent: bool,
+}
+
+/// What a report does.
+#[derive(Debug, Clone)]
+pub enum ReportDoes {
+    /// It ends what runs.
+    Ends(Box<Move>),
+    /// It states that the article was published.
+    Confirms(Published),
+    /// It comes too late, or never was asked for; why.
+    Nothing(String),
+}
+
+impl Store {
+    /// Takes the report on a publication of that platform; `decide` says, under its lock, what it does. None if there is no
+    /// such publication; the reason if the report does nothing.
+    pub async fn report(
+        &self,
+        tenant_id: Uuid,
+        publication_id: Uuid,
+        platform: &str,
+        telling: Telling,
+        decide: impl FnOnce(Standing, (Uuid, i32)) -> ReportDoes,
+    ) -> Result<Option<Result<(), String>>, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        let row = sqlx::query!(
+            r#"SELECT fence, round, status AS "status: Status", coalesce(error_code, '') = 'outcome_unknown' AS "unknown!",
+                attempts > 0 AS "sent!"
+            FROM publications WHERE tenant_id = $1 AND publication_id = $2 AND platform = $3 FOR UPDATE"#,
+            tenant_id,
+            publication_id,
+            platform,
+        )
+        .fetch_optional(&mut *transaction)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let standing = Standing {
+            status: row.status,
+            round: row.round,
+            outcome_unknown: row.status == Status::Failed && row.unknown,
+            sent: row.sent,
+        };
+        match decide(standing, (publication_id, row.fence)) {
+            ReportDoes::Ends(end) => {
+                self.apply(tenant_id, &[*end], telling, &mut transaction).await?;
+            }
+            ReportDoes::Confirms(published) => {
+                let held = ((publication_id, row.fence), row.status);
+                self.confirm_published(tenant_id, held, published, telling, &mut transaction).await?;
+            }
+            ReportDoes::Nothing(why) => return Ok(Some(Err(why))),
+        }
+        transaction.commit().await?;
+        Ok(Some(Ok(())))
+    }
+}
