@@ -1,22 +1,11 @@
 //! Accounts with their lanes and their credentials.
-//!
-//! What a tenant manages is changed by one at a time: each change of an account or a group locks the tenant's row first,
-//! so limits hold exactly and no two changes wait for each other in a circle. After it come accounts, groups, and the
-//! order of [`super`]. Nothing on an article's path locks a tenant.
-//!
-//! An account may only go, or move to another site, while nothing of it is unfinished, and nothing may become unfinished
-//! meanwhile. Accepting reads groups and is not made to lock accounts: it holds its *group* by `FOR KEY SHARE` until its
-//! commit, and asks again if the row it locked is not the one its snapshot shows. Whoever changes a group's accounts, or
-//! takes an account away, locks the groups `FOR UPDATE` first: what was being accepted is then committed and counted, and
-//! what comes later waits, finds its group changed, and sees it without the account. Whoever makes a publication
-//! unfinished in another way (a retry, a submit, an account added to a task) locks the account's row `FOR KEY SHARE`, and
-//! does not if it is hidden.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use secrecy::zeroize::Zeroizing;
 use sqlx::PgTransaction;
 use uuid::Uuid;
 
+use super::locks::{Unfinished, lane_has_expired, lock_account, lock_groups_of, lock_tenant, unfinished};
 use super::{Store, StoreError};
 use crate::account::{ACCOUNTS_MAX, AccountInput, AccountKey, Credentials};
 use crate::vault::{CannotOpen, Place, Vault};
@@ -89,33 +78,6 @@ pub struct Renewal {
     pub resumed: i64,
     /// How many do not.
     pub left: i64,
-}
-
-/// How many publications of an account are unfinished, by state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Unfinished {
-    /// Drafts.
-    pub draft: i64,
-    /// Submitted.
-    pub submitted: i64,
-    /// Running.
-    pub running: i64,
-    /// Waiting for a login.
-    pub login_expired: i64,
-}
-
-impl Unfinished {
-    /// The states with their counts, those that count something.
-    #[must_use]
-    pub fn states(self) -> Vec<(i64, &'static str)> {
-        let all = [
-            (self.draft, "draft"),
-            (self.submitted, "submitted"),
-            (self.running, "running"),
-            (self.login_expired, "login_expired"),
-        ];
-        all.into_iter().filter(|(count, _)| *count > 0).collect()
-    }
 }
 
 /// What became of an account that was to be deleted.
@@ -354,105 +316,12 @@ impl Store {
     }
 }
 
-/// Lets one at a time change what a tenant manages.
-pub(super) async fn lock_tenant(
-    tenant_id: Uuid,
-    transaction: &mut PgTransaction<'_>,
-) -> Result<(), StoreError> {
-    sqlx::query!(r#"SELECT true AS "there!" FROM tenants WHERE tenant_id = $1 FOR NO KEY UPDATE"#, tenant_id)
-        .fetch_one(&mut **transaction)
-        .await?;
-    Ok(())
-}
-
-/// An account that is there, locked against all who would make something of it unfinished.
-struct Stored {
-    settings: serde_json::Value,
-    has_credentials: bool,
-    hidden: bool,
-}
-
-async fn lock_account(
-    tenant_id: Uuid,
-    key: &AccountKey,
-    transaction: &mut PgTransaction<'_>,
-) -> Result<Option<Stored>, StoreError> {
-    let stored = sqlx::query_as!(
-        Stored,
-        r#"SELECT settings, credentials_sealed IS NOT NULL AS "has_credentials!", hidden_at IS NOT NULL AS "hidden!"
-        FROM accounts WHERE tenant_id = $1 AND platform = $2 AND account_id = $3 FOR UPDATE"#,
-        tenant_id,
-        key.platform(),
-        key.account_id(),
-    );
-    Ok(stored.fetch_optional(&mut **transaction).await?)
-}
-
 async fn count_accounts(tenant_id: Uuid, transaction: &mut PgTransaction<'_>) -> Result<usize, StoreError> {
     let count = sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM accounts WHERE tenant_id = $1 AND hidden_at IS NULL"#,
         tenant_id
     );
     Ok(usize::try_from(count.fetch_one(&mut **transaction).await?).unwrap_or(usize::MAX))
-}
-
-/// Locks the groups that hold an account, in their order, which waits for what is being accepted for them.
-async fn lock_groups_of(
-    tenant_id: Uuid,
-    key: &AccountKey,
-    transaction: &mut PgTransaction<'_>,
-) -> Result<Vec<String>, StoreError> {
-    let groups = sqlx::query_scalar!(
-        "SELECT group_code FROM groups g
-        WHERE tenant_id = $1 AND group_code IN (
-            SELECT m.group_code FROM group_members m
-            WHERE m.tenant_id = $1 AND m.platform = $2 AND m.account_id = $3)
-        ORDER BY group_code FOR UPDATE OF g",
-        tenant_id,
-        key.platform(),
-        key.account_id(),
-    );
-    Ok(groups.fetch_all(&mut **transaction).await?)
-}
-
-/// What is unfinished of an account. Each state is asked for by the index that is made for it.
-async fn unfinished(
-    tenant_id: Uuid,
-    key: &AccountKey,
-    transaction: &mut PgTransaction<'_>,
-) -> Result<Unfinished, StoreError> {
-    let counts = sqlx::query_as!(
-        Unfinished,
-        r#"SELECT
-            (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
-                AND status = 'draft') AS "draft!",
-            (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
-                AND status = 'submitted') AS "submitted!",
-            (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
-                AND status = 'running') AS "running!",
-            (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
-                AND status = 'login_expired') AS "login_expired!""#,
-        tenant_id,
-        key.platform(),
-        key.account_id(),
-    );
-    Ok(counts.fetch_one(&mut **transaction).await?)
-}
-
-/// Locks an account's lane: no publication is found expired, and none claimed, until the account is written.
-async fn lane_has_expired(
-    tenant_id: Uuid,
-    key: &AccountKey,
-    transaction: &mut PgTransaction<'_>,
-) -> Result<bool, StoreError> {
-    let expired = sqlx::query_scalar!(
-        r#"SELECT login_state = 'login_expired' AS "expired!" FROM lanes
-        WHERE tenant_id = $1 AND platform = $2 AND account_id = $3 FOR NO KEY UPDATE"#,
-        tenant_id,
-        key.platform(),
-        key.account_id(),
-    );
-    Ok(expired.fetch_optional(&mut **transaction).await?.unwrap_or(false))
 }
 
 /// What goes on and what does not, as the lane that was just renewed says: the worker resumes by the same rule.

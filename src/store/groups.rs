@@ -1,11 +1,11 @@
-//! Groups: named sets of accounts. How they change while articles are accepted is told in [`super::accounts`].
+//! Groups: named sets of accounts. How they change while articles are accepted is told in [`super::locks`].
 
 use chrono::{DateTime, Utc};
 use sqlx::PgTransaction;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::accounts::lock_tenant;
+use super::locks::{lock_group, lock_tenant};
 use super::{Store, StoreError};
 use crate::account::{AccountKey, GROUPS_MAX, GroupCode, GroupInput};
 
@@ -161,22 +161,6 @@ impl Store {
         transaction.commit().await?;
         Ok(deleted.rows_affected() > 0)
     }
-}
-
-/// Waits for what is being accepted for a group, and keeps what comes later waiting.
-async fn lock_group(
-    tenant_id: Uuid,
-    code: &GroupCode,
-    transaction: &mut PgTransaction<'_>,
-) -> Result<(), StoreError> {
-    sqlx::query!(
-        r#"SELECT true AS "there!" FROM groups WHERE tenant_id = $1 AND group_code = $2 FOR UPDATE"#,
-        tenant_id,
-        code.as_str(),
-    )
-    .fetch_optional(&mut **transaction)
-    .await?;
-    Ok(())
 }
 
 fn columns(accounts: &[AccountKey]) -> (Vec<String>, Vec<String>) {

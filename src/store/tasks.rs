@@ -178,7 +178,7 @@ impl Store {
                 SELECT i.place, t.* FROM input i CROSS JOIN LATERAL (
                     SELECT * FROM tasks t WHERE t.tenant_id = i.tenant_id AND t.external_id = i.external_id LIMIT 1) t
             ), held AS MATERIALIZED (
-                -- Until the commit no account is taken out of these groups (`super::accounts`).
+                -- Until the commit no account is taken out of these groups (`super::locks`).
                 SELECT g.tenant_id, g.group_code, g.ctid AS version
                 FROM (SELECT DISTINCT tenant_id, group_code FROM input) d JOIN groups g USING (tenant_id, group_code)
                 ORDER BY g.tenant_id, g.group_code FOR KEY SHARE OF g

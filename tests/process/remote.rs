@@ -124,8 +124,10 @@ async fn a_service_that_is_not_named_or_not_there_is_told() {
     }
     let mut command = program(&["group", "list"]);
     // A port that is taken, by one who does not listen.
-    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    command.env("PUBLISH_URL", format!("http://127.0.0.1:{taken}")).env("PUBLISH_API_KEY", "hunter2");
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = taken.local_addr().unwrap();
+    command.env("PUBLISH_URL", format!("http://{address}")).env("PUBLISH_API_KEY", "hunter2");
     let line = failure(command).await;
     assert!(line.contains("does not answer") && !line.contains("hunter2"), "{line}");
     for wrong in [
