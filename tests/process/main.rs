@@ -21,4 +21,5 @@ mod newcomer;
 mod program;
 mod receiver;
 mod rivals;
+mod secrets;
 mod serve;
