@@ -1,4 +1,4 @@
-# Sourced by the checks that talk to a running `dev`: starts it, and ends it whatever happens.
+# Sourced by the checks that talk to a running program: ends what they started, whatever happens; starts `dev`.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -64,6 +64,8 @@ end_all() {
         [[ -f $pointer ]] && rm -rf "$(cat "$pointer")"
         rm -rf "$dev_folder"
     fi
+    # Of what is sourced beside this.
+    [[ $(type -t stop_postgres) == function ]] && stop_postgres
     rm -rf "$work"
     exit "$status"
 }
@@ -84,15 +86,17 @@ expect() {
     echo "  $1: $2"
 }
 
-# use_python: a venv with the packages of requirements.txt, kept in target/; `python` is its interpreter.
+# use_python [REQUIREMENTS]: a venv with the packages of that file in .ci, by default requirements.txt, kept in target/;
+# `python` is its interpreter.
 use_python() {
-    local venv=$root/target/ci/python
+    local requirements=$root/.ci/${1:-requirements.txt}
+    local venv=$root/target/ci/python-$(basename "$requirements" .txt)
     python=$venv/bin/python
-    cmp -s "$root/.ci/requirements.txt" "$venv/requirements.txt" && return
+    cmp -s "$requirements" "$venv/requirements.txt" && return
     rm -rf "$venv"
     python3 -m venv "$venv"
-    "$python" -m pip install -q --disable-pip-version-check -r "$root/.ci/requirements.txt"
-    cp "$root/.ci/requirements.txt" "$venv/"
+    "$python" -m pip install -q --disable-pip-version-check -r "$requirements"
+    cp "$requirements" "$venv/requirements.txt"
 }
 
 # use_node: a folder with the packages of receivers/package.json, kept in target/; sets `node_folder`.

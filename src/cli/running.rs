@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -40,7 +41,7 @@ pub(super) enum CannotListen {
 #[error("asked twice: ended with work under way, which is taken up again when its lease has run out")]
 pub(super) struct EndedAtOnce;
 
-/// Reads the settings, and starts logging by them.
+/// Reads the settings, and starts logging by them. However the program dies from then on, it leaves no core file.
 pub(super) fn settings(given: &Given, runs: Runs) -> Result<Settings, Failure> {
     let looks = Looks {
         database_url: &|url| store::check_address(url).map_err(|error| error.to_string()),
@@ -48,6 +49,11 @@ pub(super) fn settings(given: &Given, runs: Runs) -> Result<Settings, Failure> {
     };
     let settings = Settings::read(given, runs, &looks).map_err(Failure::Settings)?;
     telemetry::start(&settings.log, settings.log_format);
+    // It would hold every key and secret in clear.
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    if let Err(error) = setrlimit(Resource::Core, none) {
+        tracing::warn!(%error, "core files cannot be switched off");
+    }
     Ok(settings)
 }
 

@@ -22,4 +22,5 @@ mod program;
 mod receiver;
 mod remote;
 mod rivals;
+mod secrets;
 mod serve;

@@ -299,6 +299,16 @@ impl Dev {
         kill_process(number(self.process.0.id()), signal).unwrap();
     }
 
+    /// Whether its death, whatever its cause, leaves no image of its memory.
+    pub(crate) fn leaves_no_core(&self) -> bool {
+        // Told by Linux alone.
+        let Ok(limits) = std::fs::read_to_string(format!("/proc/{}/limits", self.process.0.id())) else {
+            return true;
+        };
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        core.split_whitespace().skip(4).take(2).all(|limit| limit == "0")
+    }
+
     /// Kills it as the kernel would when memory is short.
     pub(crate) fn kill(&mut self) {
         self.process.0.kill().unwrap();

@@ -1,0 +1,185 @@
+//! What must not show is planted everywhere, and then looked for everywhere: in what the service says at the finest log
+//! level, also as it dies, and in all that the database holds.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use publish_ingest::clock::SystemClock;
+use publish_ingest::vault::MasterKey;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tokio::net::TcpListener;
+
+use crate::api::{Api, article};
+use crate::program::{Dev, Folder, database, eventually, program};
+use crate::receiver::{AT_THE_SECOND_TRY, Receiver};
+
+/// Larger than what is read of a body.
+const TOO_LARGE: usize = 128 * 1024;
+
+/// What is planted, by what it is.
+struct Planted(Vec<(&'static str, String)>);
+
+impl Planted {
+    /// Fails with the lines that hold something planted; what may stand there is `allowed`.
+    fn assert_absent(&self, place: &str, text: &str, allowed: &[&str]) {
+        for (what, planted) in &self.0 {
+            let found = text.lines().filter(|line| line.contains(planted)).collect::<Vec<_>>();
+            assert!(allowed.contains(what) || found.is_empty(), "{what} in {place}: {found:#?}");
+        }
+    }
+
+    fn plant(&mut self, what: &'static str, marker: &str) -> String {
+        self.0.push((what, marker.to_owned()));
+        marker.to_owned()
+    }
+
+    /// A secret of ours, in each form that it could be written in.
+    fn plant_secret(&mut self, what: &'static str, shown: &str, bytes: &[u8]) {
+        let hex = |bytes: &[u8]| bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        // Without what a base64 text ends with, which an escape could change.
+        let base64 = BASE64_STANDARD.encode(bytes);
+        let forms =
+            [shown.to_owned(), base64.trim_end_matches('=').to_owned(), hex(bytes), hex(shown.as_bytes())];
+        self.0.extend(forms.map(|form| (what, form)));
+    }
+}
+
+/// Every row of every table, as text; binary columns are in hex.
+async fn dump(url: &str) -> String {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename";
+    let tables: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut connection).await.unwrap();
+    let mut all = String::new();
+    for table in tables {
+        let rows =
+            AssertSqlSafe(format!("SELECT coalesce(string_agg(t::text, E'\\n'), '') FROM \"{table}\" t"));
+        let rows: String = sqlx::query_scalar(rows).fetch_one(&mut connection).await.unwrap();
+        all.extend([&*table, ":\n", &rows, "\n"]);
+    }
+    connection.close().await.unwrap();
+    all
+}
+
+/// Requests good and bad, each with something planted where it does not belong.
+async fn provoke(serve: &Dev, api_key: &str, callback_url: &str, planted: &mut Planted) {
+    let api = Api::new(&serve.url, Some(api_key));
+    let mut sent = article("planted-1");
+    sent["title"] = planted.plant("title", "titlemarker").into();
+    sent["content_html"] =
+        format!("<p>{} &amp; <b>bold</b></p>", planted.plant("text", "contentmarker")).into();
+    sent["summary"] = planted.plant("summary", "summarymarker").into();
+    sent["metadata"] = json!({"note": planted.plant("metadata", "metadatamarker")});
+    let query = planted.plant("a callback's query", "callbackquerymarker");
+    sent["callback_url"] = format!("{callback_url}?password={query}").into();
+    api.publish(&sent).await.unwrap().ok();
+    api.publish(&sent).await.unwrap().ok();
+    api.published("planted-1").await;
+
+    // A receiver that is not there: bound and dropped.
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    sent["external_id"] = "planted-2".into();
+    sent["callback_url"] = format!("http://{nobody}/{query}").into();
+    api.publish(&sent).await.unwrap().ok();
+    sent["external_id"] = "planted-3".into();
+    let password = planted.plant("a callback's password", "callbackpasswordmarker");
+    sent["callback_url"] = format!("http://user:{password}@127.0.0.1:1/").into();
+    assert_eq!(api.publish(&sent).await.unwrap().status, 422);
+    sent["callback_url"] = Value::Null;
+    sent["content_html"] = json!(7);
+    sent["group_code"] = "nobody".into();
+    assert_eq!(api.publish(&sent).await.unwrap().status, 422);
+
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let post = |authorization: String, body: String| {
+        let url = format!("{}/publish", serve.url);
+        let request =
+            client.post(url).header(AUTHORIZATION, authorization).header(CONTENT_TYPE, "application/json");
+        async move { request.body(body).send().await.unwrap().status().as_u16() }
+    };
+    let right = format!("Bearer {api_key}");
+    let broken = planted.plant("a body that is no JSON", "brokenmarker");
+    assert_eq!(post(right.clone(), format!("{{\"title\": \"{broken}\", {broken}")).await, 400);
+    let large = planted.plant("a body that is too large", "largemarker");
+    assert_eq!(post(right, large.repeat(TOO_LARGE / large.len())).await, 413);
+    for scheme in ["Bearer pik_", "Basic ", "Bearer  ", ""] {
+        let wrong = planted.plant("a wrong key", "wrongkeymarker");
+        assert_eq!(post(format!("{scheme}{wrong}"), "{}".to_owned()).await, 401, "{scheme}");
+    }
+    let parameter = planted.plant("a query", "parametermarker");
+    assert_eq!(api.get(&format!("/tasks/planted-1?key={parameter}")).await.unwrap().status, 400);
+    assert_eq!(api.get(&format!("/nowhere/{parameter}")).await.unwrap().status, 404);
+}
+
+/// Each line of a request names the request, each line of a run its article, and JSON is one object a line.
+fn assert_lines_name_what_they_belong_to(format: &str, stderr: &str) {
+    let lines =
+        |what: &'static str| stderr.lines().filter(move |line| line.contains(what)).collect::<Vec<_>>();
+    let (answered, runs) = (lines("answered"), lines("run ended"));
+    assert!(answered.len() > 10 && runs.len() == 2, "{stderr}");
+    for line in answered {
+        assert!(line.contains("request_id"), "{line}");
+    }
+    for line in runs {
+        assert!(line.contains("external_id") && line.contains("task_id"), "{line}");
+        assert!(line.contains("planted-1") || line.contains("planted-2"), "{line}");
+    }
+    if format == "json" {
+        for line in stderr.lines() {
+            let object = serde_json::from_str::<Value>(line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+            assert!(object["level"].is_string() && object["timestamp"].is_string(), "{line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_was_planted_shows_in_logs_in_its_death_or_in_the_database() {
+    for (format, end) in [("text", Signal::ABORT), ("json", Signal::TERM)] {
+        let (url, folder) = (database().await, Folder::new());
+        let key = MasterKey::generate(&SystemClock);
+        let mut planted = Planted(Vec::new());
+        planted.plant_secret("master key", &key.expose(), &BASE64_STANDARD.decode(&*key.expose()).unwrap());
+        // Trusted whatever it is; the second is in a parameter that is misspelt.
+        let password = planted.plant("the database's password", "databasemarker");
+        let with_password = format!("{}&pasword={password}", url.replacen('@', &format!(":{password}@"), 1));
+        let settings = [("DATABASE_URL", &*with_password), ("PUBLISH_MASTER_KEY", &key.expose())];
+        let dev = Dev::start(&folder, &settings).await;
+        let api_key = dev.env("PUBLISH_API_KEY").to_owned();
+        let secret = dev.env("PUBLISH_SIGNING_SECRET").to_owned();
+        planted.plant_secret("API key", &api_key, api_key.trim_start_matches("pik_").as_bytes());
+        let base64 = secret.trim_start_matches("whsec_");
+        planted.plant_secret("signing secret", base64, &BASE64_STANDARD.decode(base64).unwrap());
+        // The credentials of an account: planted here, and sent in `provoke`.
+        let (status, _, stderr) = dev.stop(Signal::TERM).await;
+        assert!(status.success());
+        planted.assert_absent("what dev logs", &stderr, &[]);
+
+        let receiver = Receiver::start(AT_THE_SECOND_TRY).await;
+        let mut serve = program(&["serve"]);
+        serve.envs(settings).env("PUBLISH_LISTEN", "127.0.0.1:0").env("RUST_BACKTRACE", "1");
+        serve.env("PUBLISH_LOG", "trace,html5ever::tokenizer=trace,hyper=trace,sqlx=trace,reqwest=trace");
+        serve.env("PUBLISH_LOG_FORMAT", format).env("PUBLISH_BODY_LIMIT", "64KiB");
+        serve.env("PUBLISH_OUTBOUND_ALLOW", "127.0.0.0/8").env("PUBLISH_ALLOW_HTTP", "true");
+        serve.env("PUBLISH_CALLBACK_SCHEDULE", "0s,100ms");
+        serve
+            .env("PUBLISH_SITE_ROOT", folder.dev().join("site"))
+            .env("PUBLISH_SITE_URL", "https://example.org");
+        let mut serve = Dev::begin(serve);
+        serve.url = serve.said_after("publish-ingest is ready on ").await;
+        provoke(&serve, &api_key, &receiver.url, &mut planted).await;
+        receiver.wait_for("the second try", |received| received.len() >= 2).await;
+        eventually("the other callback is given up", async || dump(&url).await.contains("exhausted")).await;
+        assert!(serve.leaves_no_core());
+        let (status, stdout, stderr) = serve.stop(end).await;
+        assert_eq!(status.success(), end == Signal::TERM, "{status}");
+        assert_lines_name_what_they_belong_to(format, &stderr);
+        planted.assert_absent("standard output", &stdout, &[]);
+        planted.assert_absent("the log", &stderr, &[]);
+
+        let dump = dump(&url).await;
+        assert!(dump.contains("titlemarker") && dump.contains("callbackquerymarker"), "not all is searched");
+        let kept = ["title", "text", "summary", "metadata", "a callback's query"];
+        planted.assert_absent("the database", &dump, &kept);
+    }
+}
