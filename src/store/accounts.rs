@@ -103,7 +103,7 @@ pub(super) fn open_credentials(
     serde_json::from_slice(&text).map(Credentials::new).map_err(|_| CannotOpen::Damaged)
 }
 
-const fn credentials_place(tenant_id: Uuid, row: &str) -> Place<'_> {
+pub(super) const fn credentials_place(tenant_id: Uuid, row: &str) -> Place<'_> {
     Place { tenant_id, table: "accounts", column: "credentials_sealed", row }
 }
 

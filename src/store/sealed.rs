@@ -1,5 +1,6 @@
 //! Whether the vault fits the database: every stored secret, of all tenants.
 
+use super::accounts::credentials_place;
 use super::tenants::{marker_key_place, secret_place};
 use super::{Store, StoreError};
 use crate::vault::{SEALED_HEADER_BYTES, Vault};
@@ -34,6 +35,13 @@ impl Store {
         );
         if let Some(row) = secret.fetch_optional(&self.pool).await? {
             vault.open(&row.sealed, secret_place(row.tenant_id, &row.secret_id.to_string()))?;
+        }
+        let credentials = sqlx::query!(
+            r#"SELECT tenant_id, platform || '/' || account_id AS "row!", credentials_sealed AS "sealed!" FROM accounts
+            WHERE credentials_sealed IS NOT NULL ORDER BY tenant_id, platform, account_id LIMIT 1"#
+        );
+        if let Some(row) = credentials.fetch_optional(&self.pool).await? {
+            vault.open(&row.sealed, credentials_place(row.tenant_id, &row.row))?;
         }
         Ok(())
     }
