@@ -127,7 +127,7 @@ impl fmt::Display for ExternalId {
 }
 
 /// What of an article is published: the fields whose change is a change of content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     /// 1–300 characters, not blank.
     pub title: String,

@@ -57,7 +57,7 @@ impl Settler {
     /// Records an outcome, however long the database is away; false if the lease had been lost, or the service stops.
     /// What is not recorded is found again when its lease has run out.
     pub async fn settle(&self, settlement: Settlement) -> bool {
-        self.gatherer.submit_patiently(settlement).await.unwrap_or(false)
+        self.gatherer.submit_patiently(settlement, 0).await.unwrap_or(false)
     }
 }
 
