@@ -21,7 +21,7 @@ mod url;
 
 pub use digest::{Digests, OptionsSent};
 pub use parse::{FieldError, Invalid};
-pub use schema::PublishRequest;
+pub use schema::{BatchArticle, PublishRequest};
 
 /// The longest `external_id`, in characters (Unicode scalar values).
 pub const EXTERNAL_ID_MAX: usize = 200;
@@ -41,6 +41,12 @@ pub const TAG_MAX: usize = 50;
 pub const METADATA_MAX_BYTES: usize = 4 * 1024;
 /// The longest `Idempotency-Key`, in characters.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;
+
+/// Whether a text is an `Idempotency-Key`: 1–255 visible ASCII characters without blanks.
+#[must_use]
+pub fn is_idempotency_key(text: &str) -> bool {
+    (1..=IDEMPOTENCY_KEY_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
+}
 
 /// The caller's id of an article: NFC (UAX #15), 1–200 characters, no control characters, no white space at either
 /// end, not `.` or `..`. Compared exactly.

@@ -16,10 +16,14 @@ use crate::store::Store;
 use crate::task::accept::Acceptor;
 
 mod admission;
+mod batch;
 mod callbacks;
 mod health;
+mod list_body;
+mod lookup;
 mod problem;
 mod publish;
+mod task_list;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
@@ -62,6 +66,9 @@ struct Document;
 fn described() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(publish::publish))
+        .routes(routes!(batch::publish_batch))
+        .routes(routes!(lookup::lookup))
+        .routes(routes!(task_list::list_tasks))
         .routes(routes!(tasks::get_task))
         .routes(routes!(tasks::get_history))
         .routes(routes!(callbacks::get_callback))

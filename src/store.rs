@@ -22,6 +22,7 @@ mod history;
 mod journal;
 mod publications;
 mod settle;
+mod task_list;
 mod tasks;
 mod tenants;
 
@@ -32,6 +33,7 @@ pub use history::{HistoryRow, HistorySource};
 pub use journal::JournalEntry;
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use settle::{Settled, Settlement};
+pub use task_list::{TaskFilters, TaskPage};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
 pub use tenants::{AuthenticatedKey, KeyRow, Tenant};
 

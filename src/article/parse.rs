@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use super::url::{self, BadUrl};
 use super::{
-    AUTHOR_MAX, BadExternalId, Content, ExternalId, METADATA_MAX_BYTES, OnDuplicate, SUMMARY_MAX, Submission,
-    TAG_MAX, TAGS_MAX, TITLE_MAX, URL_MAX,
+    AUTHOR_MAX, BadExternalId, Content, ExternalId, IDEMPOTENCY_KEY_MAX, METADATA_MAX_BYTES, OnDuplicate,
+    SUMMARY_MAX, Submission, TAG_MAX, TAGS_MAX, TITLE_MAX, URL_MAX, is_idempotency_key,
 };
 use crate::account::GroupCode;
 use crate::json::{self, InvalidJson};
@@ -41,8 +41,9 @@ pub enum Invalid {
 }
 
 impl Submission {
-    /// The fields that a body may have.
-    pub(super) const FIELDS: [&str; 14] = [
+    /// The fields that an article in a batch may have: those of a body, and the key that is a header elsewhere.
+    pub(super) const FIELDS_IN_BATCH: [&str; 15] = [
+        "idempotency_key",
         "external_id",
         "group_code",
         "title",
@@ -59,19 +60,30 @@ impl Submission {
         "metadata",
     ];
 
+    /// The fields that a body may have.
+    pub(super) const FIELDS: &[&str] = Self::FIELDS_IN_BATCH.split_at(1).1;
+
     /// Reads the body of `POST /publish`. A field that is null counts as not sent.
     ///
     /// `check_callback` says what keeps a callback URL from being called, if anything does.
     pub fn parse(body: &[u8], check_callback: impl Fn(&str) -> Result<(), String>) -> Result<Self, Invalid> {
-        let Some(members) = json::object(body)? else {
-            let detail = "send a JSON object".to_owned();
-            return Err(Invalid::Fields(vec![FieldError {
-                pointer: String::new(),
-                code: "wrong_type",
-                detail,
-            }]));
-        };
-        let mut fields = Fields { members, errors: Vec::new() };
+        Self::read(Fields::of(body, Self::FIELDS)?, check_callback)
+    }
+
+    /// Reads an article of a batch, whose `Idempotency-Key` is a field.
+    pub fn parse_in_batch(
+        article: &[u8],
+        check_callback: impl Fn(&str) -> Result<(), String>,
+    ) -> Result<(Self, Option<String>), Invalid> {
+        let mut fields = Fields::of(article, &Self::FIELDS_IN_BATCH)?;
+        let key = fields.idempotency_key()?;
+        Ok((Self::read(fields, check_callback)?, key))
+    }
+
+    fn read(
+        mut fields: Fields<'_>,
+        check_callback: impl Fn(&str) -> Result<(), String>,
+    ) -> Result<Self, Invalid> {
         fields.refuse_unknown();
         let external_id = fields.external_id()?;
         let group_code = fields.group_code()?;
@@ -111,10 +123,20 @@ impl Submission {
 
 struct Fields<'a> {
     members: Vec<(String, &'a RawValue)>,
+    known: &'static [&'static str],
     errors: Vec<FieldError>,
 }
 
 impl<'a> Fields<'a> {
+    fn of(text: &'a [u8], known: &'static [&'static str]) -> Result<Self, Invalid> {
+        let Some(members) = json::object(text)? else {
+            let detail = "send a JSON object".to_owned();
+            let error = FieldError { pointer: String::new(), code: "wrong_type", detail };
+            return Err(Invalid::Fields(vec![error]));
+        };
+        Ok(Self { members, known, errors: Vec::new() })
+    }
+
     fn refuse(&mut self, pointer: impl AsRef<str>, code: &'static str, detail: impl Into<String>) {
         // RFC 6901 §3: in a name, ~ is written ~0 and / is written ~1.
         let pointer = format!("/{}", pointer.as_ref());
@@ -123,10 +145,10 @@ impl<'a> Fields<'a> {
 
     fn refuse_unknown(&mut self) {
         let unknown = self.members.iter().map(|(name, _)| name.clone());
-        let unknown = unknown.filter(|name| !Submission::FIELDS.contains(&name.as_str())).collect::<Vec<_>>();
+        let unknown = unknown.filter(|name| !self.known.contains(&name.as_str())).collect::<Vec<_>>();
         let more = unknown.len().saturating_sub(UNKNOWN_FIELDS_TOLD);
         for name in unknown.into_iter().take(UNKNOWN_FIELDS_TOLD) {
-            let nearest = Submission::FIELDS.iter().find(|known| alike(known, &name));
+            let nearest = self.known.iter().find(|known| alike(known, &name));
             let hint = nearest.map_or(String::new(), |known| format!("; did you mean {known:?}?"));
             let pointer = name.replace('~', "~0").replace('/', "~1");
             self.refuse(pointer, "unknown_field", format!("there is no such field{hint}"));
@@ -156,6 +178,20 @@ impl<'a> Fields<'a> {
         if self.get(name).is_none() {
             self.refuse(name, "required", "this field is required");
         }
+    }
+
+    fn idempotency_key(&mut self) -> Result<Option<String>, InvalidJson> {
+        let Some(key) = self.string("idempotency_key")? else { return Ok(None) };
+        if is_idempotency_key(&key) {
+            return Ok(Some(key));
+        }
+        let code = match key.len() {
+            0 => "blank",
+            len if len > IDEMPOTENCY_KEY_MAX => "too_long",
+            _ => "bad_format",
+        };
+        self.refuse("idempotency_key", code, "send 1–255 visible ASCII characters without blanks");
+        Ok(None)
     }
 
     fn external_id(&mut self) -> Result<Option<ExternalId>, InvalidJson> {

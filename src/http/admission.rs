@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::problem::{Kind, Problem};
-use crate::article::IDEMPOTENCY_KEY_MAX;
+use crate::article::is_idempotency_key;
 use crate::tenant::{ApiKey, Scope};
 
 /// The header that names a request.
@@ -36,13 +36,22 @@ const DRAIN_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// How long it is read.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
+/// The request's id, for handlers whose answer holds it.
+#[derive(Debug, Clone)]
+pub(super) struct RequestId(pub String);
+
 /// Names the request, and writes down the problem it ended in.
-pub(super) async fn name_request(State(state): State<AppState>, request: Request, next: Next) -> Response {
+pub(super) async fn name_request(
+    State(state): State<AppState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let request_id = match given.filter(|id| is_request_id(id)) {
         Some(id) => id.to_owned(),
         None => state.clock.new_id().to_string(),
     };
+    request.extensions_mut().insert(RequestId(request_id.clone()));
     let span = tracing::info_span!("request", request_id, method = %request.method());
     let begun = state.clock.instant();
     let mut response = next.run(request).instrument(span.clone()).await;
@@ -133,10 +142,19 @@ fn one_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'
 /// The `Idempotency-Key`: 1–255 visible ASCII characters.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(key) = one_header(headers, &IDEMPOTENCY_KEY)? else { return Ok(None) };
-    if (1..=IDEMPOTENCY_KEY_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) {
+    if is_idempotency_key(key) {
         return Ok(Some(key.to_owned()));
     }
     let rule = "the header Idempotency-Key takes 1–255 visible ASCII characters without blanks";
+    Err(Problem::new(Kind::InvalidHeader, rule))
+}
+
+/// Refuses the `Idempotency-Key` where each article has its own.
+pub(super) fn no_idempotency_key(headers: &HeaderMap) -> Result<(), Problem> {
+    if !headers.contains_key(IDEMPOTENCY_KEY) {
+        return Ok(());
+    }
+    let rule = "the header Idempotency-Key is for one article; in a batch, send idempotency_key as a field of each article";
     Err(Problem::new(Kind::InvalidHeader, rule))
 }
 
@@ -185,7 +203,7 @@ pub(super) async fn json_body(headers: &HeaderMap, mut body: Body, limit: usize)
         let Ok(data) = frame.into_data() else { continue };
         if read.len() + data.len() > limit {
             let _ = tokio::time::timeout(DRAIN_MAX, drain(body)).await;
-            let detail = format!("the body has more than {limit} bytes; send a smaller article");
+            let detail = format!("the body has more than {limit} bytes; send less in one request");
             return Err(Problem::new(Kind::PayloadTooLarge, detail));
         }
         read.extend_from_slice(&data);

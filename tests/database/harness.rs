@@ -440,7 +440,7 @@ impl Api {
     }
 
     pub(crate) fn publishing(&self, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
-        self.request(Method::POST, "/publish").header("content-type", "application/json").body(body)
+        self.posting("/publish", body)
     }
 
     pub(crate) async fn publish(&self, article: &Value) -> Reply {
@@ -449,6 +449,14 @@ impl Api {
 
     pub(crate) async fn publish_as(&self, idempotency_key: &str, article: &Value) -> Reply {
         self.send(self.publishing(article.to_string()).header("idempotency-key", idempotency_key)).await
+    }
+
+    pub(crate) fn posting(&self, path: &str, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+        self.request(Method::POST, path).header("content-type", "application/json").body(body)
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Reply {
+        self.send(self.posting(path, body.to_string())).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {

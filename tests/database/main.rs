@@ -5,12 +5,14 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests, but misses what tests share")]
 
 mod accept;
+mod batch;
 mod callbacks;
 mod claims;
 mod contract;
 mod harness;
 mod invariants;
 mod leases;
+mod lookup;
 mod outage;
 mod plans;
 mod platform;
@@ -18,3 +20,4 @@ mod races;
 mod receiver;
 mod rules;
 mod settle;
+mod task_list;
