@@ -135,13 +135,17 @@ impl fmt::Display for AccountKey {
     }
 }
 
-fn bad_platform(text: &str) -> Option<BadName> {
+/// Why a text is no platform's name, if it is none.
+#[must_use]
+pub fn bad_platform(text: &str) -> Option<BadName> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     let good = (1..=PLATFORM_MAX).contains(&text.len()) && text.bytes().all(allowed);
     (!good).then_some(BadName { what: "a platform", rule: "is 1–32 of a-z 0-9 _" })
 }
 
-fn bad_account_id(text: &str) -> Option<BadName> {
+/// Why a text is no account's id, if it is none.
+#[must_use]
+pub fn bad_account_id(text: &str) -> Option<BadName> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._@-".contains(&b);
     let good = (1..=ACCOUNT_ID_MAX).contains(&text.len()) && text.bytes().all(allowed);
     (!good).then_some(BadName { what: "an account_id", rule: "is 1–128 of A-Z a-z 0-9 . _ @ -" })

@@ -20,9 +20,8 @@ mod schema;
 mod url;
 
 pub use digest::{Digests, OptionsSent};
-pub use schema::PublishRequest;
-pub use url::callback_url;
-pub use url::is_http_url;
+pub use schema::{BatchArticle, PublishRequest};
+pub use url::{callback_url, is_http_url};
 
 pub use crate::fields::{FieldError, Invalid};
 
@@ -44,6 +43,12 @@ pub const TAG_MAX: usize = 50;
 pub const METADATA_MAX_BYTES: usize = 4 * 1024;
 /// The longest `Idempotency-Key`, in characters.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;
+
+/// Whether a text is an `Idempotency-Key`: 1–255 visible ASCII characters without blanks.
+#[must_use]
+pub fn is_idempotency_key(text: &str) -> bool {
+    (1..=IDEMPOTENCY_KEY_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
+}
 
 /// The caller's id of an article: NFC (UAX #15), 1–200 characters, no control characters, no white space at either
 /// end, not `.` or `..`. Compared exactly.
@@ -130,7 +135,7 @@ impl fmt::Display for ExternalId {
 }
 
 /// What of an article is published: the fields whose change is a change of content.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     /// 1–300 characters, not blank.
     pub title: String,
@@ -149,10 +154,11 @@ pub struct Content {
 }
 
 /// What to answer when the `external_id` exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDuplicate {
     /// 200 and the existing task.
+    #[default]
     Return,
     /// 409: strict mode.
     Reject,
@@ -183,7 +189,7 @@ impl FromStr for OnDuplicate {
 }
 
 /// What holds for a tenant's articles that do not say otherwise.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Defaults {
     /// Where events are delivered.
     pub callback_url: Option<String>,

@@ -44,12 +44,15 @@ struct Waiting<T, R> {
 pub struct Gatherer<T, R> {
     queue: mpsc::Sender<Waiting<T, R>>,
     room: Arc<Semaphore>,
-    room_kib: usize,
+    // What the patient may fill together: the other half of the queue is for who is refused at once.
+    half: Arc<Semaphore>,
+    bounds: Bounds,
 }
 
 impl<T, R> Clone for Gatherer<T, R> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), room: self.room.clone(), room_kib: self.room_kib }
+        let (queue, room, half) = (self.queue.clone(), self.room.clone(), self.half.clone());
+        Self { queue, room, half, bounds: self.bounds }
     }
 }
 
@@ -66,26 +69,40 @@ impl<T: Send + 'static, R: Send + 'static> Gatherer<T, R> {
         for _ in 0..bounds.writers {
             tracker.spawn(write_batches(bounds, waiting.clone(), write.clone()));
         }
-        Self { queue, room: Arc::new(Semaphore::new(bounds.queue_kib)), room_kib: bounds.queue_kib }
+        let semaphore = |kib| Arc::new(Semaphore::new(kib));
+        Self { queue, room: semaphore(bounds.queue_kib), half: semaphore(bounds.queue_kib / 2), bounds }
     }
 
     /// Hands `value` of about `bytes` bytes in; refused at once if too much is waiting.
     pub async fn submit(&self, value: T, bytes: usize) -> Result<R, Busy> {
-        let kib = bytes.div_ceil(1024).clamp(1, self.room_kib);
-        let share = u32::try_from(kib).map_err(|_| Busy)?;
-        let room = self.room.clone().try_acquire_many_owned(share).map_err(|_| Busy)?;
+        let kib = self.kib(bytes);
+        let room = self.room.clone().try_acquire_many_owned(permits(kib)?).map_err(|_| Busy)?;
         let (answer, answered) = oneshot::channel();
         self.queue.try_send(Waiting { value, kib, answer, room }).map_err(|_| Busy)?;
         answered.await.map_err(|_| Busy)
     }
 
-    /// Hands `value` in, waiting for a place in the queue however long it takes; for what must not be refused.
-    pub async fn submit_patiently(&self, value: T) -> Result<R, Busy> {
-        let room = self.room.clone().acquire_owned().await.map_err(|_| Busy)?;
+    /// Hands `value` of about `bytes` bytes in, waiting for a place in the queue however long it takes; for what must
+    /// not be refused. Who waits fills at most half of the queue, by number and by bytes.
+    pub async fn submit_patiently(&self, value: T, bytes: usize) -> Result<R, Busy> {
+        let kib = self.kib(bytes);
+        // As many bytes as one place has on average, at least: half of the bytes is then at most half of the places.
+        let share = kib.max(self.bounds.queue_kib.div_ceil(self.bounds.queue)).min(self.bounds.queue_kib / 2);
+        let _share = self.half.acquire_many(permits(share)?).await.map_err(|_| Busy)?;
+        let room = self.room.clone().acquire_many_owned(permits(kib)?).await.map_err(|_| Busy)?;
         let (answer, answered) = oneshot::channel();
-        self.queue.send(Waiting { value, kib: 1, answer, room }).await.map_err(|_| Busy)?;
+        self.queue.send(Waiting { value, kib, answer, room }).await.map_err(|_| Busy)?;
         answered.await.map_err(|_| Busy)
     }
+
+    /// What a value counts for: one larger than the queue takes all of it.
+    fn kib(&self, bytes: usize) -> usize {
+        bytes.div_ceil(1024).clamp(1, self.bounds.queue_kib)
+    }
+}
+
+fn permits(kib: usize) -> Result<u32, Busy> {
+    u32::try_from(kib).map_err(|_| Busy)
 }
 
 async fn write_batches<T, R, W, F>(
@@ -191,6 +208,39 @@ mod tests {
         assert_eq!(gatherer.submit(0, 5 * 1024).await, Err(Busy));
         go.notify_one();
         assert_eq!(first.await.unwrap(), Ok(1));
+        assert_eq!(gatherer.room.available_permits(), BOUNDS.queue_kib);
+    }
+
+    #[tokio::test]
+    async fn the_patient_wait_for_room_and_leave_half_of_it_to_others() {
+        let (gatherer, go, begun, _tracker) = held();
+        let patient = (0..20)
+            .map(|n| {
+                let (gatherer, bytes) = (gatherer.clone(), if n % 5 == 0 { 20 * 1024 } else { 1 });
+                tokio::spawn(async move { gatherer.submit_patiently(0, bytes).await })
+            })
+            .collect::<Vec<_>>();
+        until_begun(&begun, 1).await;
+        for _ in 0..100 {
+            // Each has had its turn, and waits.
+            tokio::task::yield_now().await;
+        }
+        let half = BOUNDS.queue_kib / 2;
+        assert!(gatherer.room.available_permits() >= half, "{}", gatherer.room.available_permits());
+        assert!(gatherer.queue.capacity() >= BOUNDS.queue / 2, "{}", gatherer.queue.capacity());
+        let other = tokio::spawn({
+            let gatherer = gatherer.clone();
+            async move { gatherer.submit(0, 10 * 1024).await }
+        });
+        while !patient.iter().all(tokio::task::JoinHandle::is_finished) || !other.is_finished() {
+            go.notify_one();
+            tokio::task::yield_now().await;
+        }
+        assert!(other.await.unwrap().is_ok(), "refused, though half of the queue was free");
+        for one in patient {
+            assert!(one.await.unwrap().is_ok());
+        }
+        assert_eq!(gatherer.half.available_permits(), half);
         assert_eq!(gatherer.room.available_permits(), BOUNDS.queue_kib);
     }
 

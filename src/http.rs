@@ -22,14 +22,18 @@ use crate::vault::Vault;
 
 mod accounts;
 mod admission;
+mod batch;
 mod bridge;
 mod callbacks;
 mod groups;
 mod health;
+mod list_body;
+mod lookup;
 mod platforms;
 mod problem;
 mod publish;
 mod signing_secrets;
+mod task_list;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
@@ -93,6 +97,9 @@ struct Document;
 fn described() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(publish::publish))
+        .routes(routes!(batch::publish_batch))
+        .routes(routes!(lookup::lookup))
+        .routes(routes!(task_list::list_tasks))
         .routes(routes!(tasks::get_task))
         .routes(routes!(tasks::get_history))
         .routes(routes!(accounts::put_account, accounts::get_account, accounts::delete_account))

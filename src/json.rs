@@ -57,6 +57,49 @@ fn duplicate<E: Error>(key: &str) -> E {
     E::custom(format_args!("the key {key:?} stands twice in one object"))
 }
 
+/// The items of a JSON list, as the text that was sent.
+#[derive(Debug)]
+pub struct List<'a> {
+    /// The first of them, at most as many as were asked for.
+    pub items: Vec<&'a RawValue>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// The first `most` items of a JSON list; `None` if the value is no list. Items beyond are not kept: a list of small ones
+/// would take many times the memory of its text.
+pub fn list(raw: &RawValue, most: usize) -> Result<Option<List<'_>>, InvalidJson> {
+    if !raw.get().starts_with('[') {
+        return Ok(None);
+    }
+    let mut reader = serde_json::Deserializer::from_str(raw.get());
+    Ok(Some(reader.deserialize_seq(Items { most })?))
+}
+
+struct Items {
+    most: usize,
+}
+
+impl<'de> Visitor<'de> for Items {
+    type Value = List<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut list = List { items: Vec::new(), more: false };
+        while list.items.len() < self.most {
+            let Some(item) = seq.next_element()? else { return Ok(list) };
+            list.items.push(item);
+        }
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            list.more = true;
+        }
+        Ok(list)
+    }
+}
+
 /// Reads a whole value and refuses a duplicate key at any depth; nesting is bounded by `serde_json` (128 levels).
 pub fn check(raw: &RawValue) -> Result<(), InvalidJson> {
     let mut reader = serde_json::Deserializer::from_str(raw.get());
@@ -171,6 +214,22 @@ mod tests {
         let members = members.iter().map(|(k, v)| (k.as_str(), v.get())).collect::<Vec<_>>();
         assert_eq!(members, [("b", "1.10"), ("a", r#"{"x": [1]}"#)]);
         assert!(object(b"[1]").unwrap().is_none());
+    }
+
+    #[test]
+    fn lists_are_read_up_to_their_limit() {
+        let read = |text: &str, most| {
+            let raw = raw(text);
+            let list = list(&raw, most).unwrap();
+            list.map(|list| {
+                (list.items.iter().map(|item| item.get().to_owned()).collect::<Vec<_>>(), list.more)
+            })
+        };
+        let of = |items: &[&str], more| Some((items.iter().map(|&item| item.to_owned()).collect(), more));
+        assert_eq!(read("[]", 2), of(&[], false));
+        assert_eq!(read(r#"[ {"a": 1.10} , "x" ]"#, 2), of(&[r#"{"a": 1.10}"#, r#""x""#], false));
+        assert_eq!(read("[1,2,3,4]", 2), of(&["1", "2"], true));
+        assert_eq!(read("{}", 2), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod logins;
 mod moves;
 mod publications;
 mod sealed;
+mod task_list;
 mod tasks;
 mod tenants;
 
@@ -41,6 +42,7 @@ pub use locks::Unfinished;
 pub use logins::LOGIN_EXPIRED;
 pub use moves::{Composed, Move, Moved, Published, Telling};
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
+pub use task_list::{TaskFilters, TaskPage};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
 pub use tenants::{AuthenticatedKey, DefaultsChange, KeyRow, LiveSecret, Tenant};
 

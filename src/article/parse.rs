@@ -5,16 +5,17 @@ use serde_json::value::RawValue;
 
 use super::url::{self, BadUrl};
 use super::{
-    AUTHOR_MAX, BadExternalId, Content, ExternalId, METADATA_MAX_BYTES, OnDuplicate, SUMMARY_MAX, Submission,
-    TAG_MAX, TAGS_MAX, TITLE_MAX, URL_MAX,
+    AUTHOR_MAX, BadExternalId, Content, ExternalId, IDEMPOTENCY_KEY_MAX, METADATA_MAX_BYTES, OnDuplicate,
+    SUMMARY_MAX, Submission, TAG_MAX, TAGS_MAX, TITLE_MAX, URL_MAX, is_idempotency_key,
 };
 use crate::account::GroupCode;
 use crate::fields::{Fields, Invalid};
 use crate::json::InvalidJson;
 
 impl Submission {
-    /// The fields that a body may have.
-    pub(super) const FIELDS: [&str; 14] = [
+    /// The fields that an article in a batch may have: those of a body, and the key that is a header elsewhere.
+    pub(super) const FIELDS_IN_BATCH: [&str; 15] = [
+        "idempotency_key",
         "external_id",
         "group_code",
         "title",
@@ -31,11 +32,30 @@ impl Submission {
         "metadata",
     ];
 
+    /// The fields that a body may have.
+    pub(super) const FIELDS: &[&str] = Self::FIELDS_IN_BATCH.split_at(1).1;
+
     /// Reads the body of `POST /publish`. A field that is null counts as not sent.
     ///
     /// `check_callback` says what keeps a callback URL from being called, if anything does.
     pub fn parse(body: &[u8], check_callback: impl Fn(&str) -> Result<(), String>) -> Result<Self, Invalid> {
-        let mut fields = Fields::of_body(body, &Self::FIELDS)?;
+        Self::read(Fields::of_body(body, Self::FIELDS)?, check_callback)
+    }
+
+    /// Reads an article of a batch, whose `Idempotency-Key` is a field.
+    pub fn parse_in_batch(
+        article: &[u8],
+        check_callback: impl Fn(&str) -> Result<(), String>,
+    ) -> Result<(Self, Option<String>), Invalid> {
+        let mut fields = Fields::of_body(article, &Self::FIELDS_IN_BATCH)?;
+        let key = idempotency_key(&mut fields)?;
+        Ok((Self::read(fields, check_callback)?, key))
+    }
+
+    fn read(
+        mut fields: Fields<'_>,
+        check_callback: impl Fn(&str) -> Result<(), String>,
+    ) -> Result<Self, Invalid> {
         let external_id = external_id(&mut fields)?;
         let group_code = group_code(&mut fields)?;
         let title = fields.text("title", Some(TITLE_MAX), true)?;
@@ -70,6 +90,20 @@ impl Submission {
             _ => Err(Invalid::Fields(fields.into_errors())),
         }
     }
+}
+
+fn idempotency_key(fields: &mut Fields<'_>) -> Result<Option<String>, InvalidJson> {
+    let Some(key) = fields.string("idempotency_key")? else { return Ok(None) };
+    if is_idempotency_key(&key) {
+        return Ok(Some(key));
+    }
+    let code = match key.len() {
+        0 => "blank",
+        len if len > IDEMPOTENCY_KEY_MAX => "too_long",
+        _ => "bad_format",
+    };
+    fields.refuse("idempotency_key", code, "send 1–255 visible ASCII characters without blanks");
+    Ok(None)
 }
 
 fn external_id(fields: &mut Fields<'_>) -> Result<Option<ExternalId>, InvalidJson> {

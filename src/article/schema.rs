@@ -7,7 +7,10 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::{AUTHOR_MAX, EXTERNAL_ID_MAX, SUMMARY_MAX, Submission, TAG_MAX, TAGS_MAX, TITLE_MAX, URL_MAX};
+use super::{
+    AUTHOR_MAX, EXTERNAL_ID_MAX, IDEMPOTENCY_KEY_MAX, SUMMARY_MAX, Submission, TAG_MAX, TAGS_MAX, TITLE_MAX,
+    URL_MAX,
+};
 use crate::account::GROUP_CODE_MAX;
 
 /// The body of `POST /publish` in the OpenAPI document. It is read by [`Submission::parse`].
@@ -18,23 +21,43 @@ impl ToSchema for PublishRequest {}
 
 impl PartialSchema for PublishRequest {
     fn schema() -> RefOr<Schema> {
-        let required = ["external_id", "group_code", "title", "content_html"];
-        let mut object = ObjectBuilder::new()
-            .description(Some(
-                "An article to be published on every account of a group. Unknown fields are refused.",
-            ))
-            .additional_properties(Some(AdditionalProperties::FreeForm(false)))
-            .examples([json!({
-                "external_id": "post-1",
-                "group_code": "demo",
-                "title": "Hello",
-                "content_html": "<p>First article.</p>",
-            })]);
-        for name in Submission::FIELDS {
-            object = object.property(name, field(name, required.contains(&name)));
-        }
-        required.into_iter().fold(object, ObjectBuilder::required).into()
+        object(
+            "An article to be published on every account of a group. Unknown fields are refused.",
+            Submission::FIELDS,
+        )
     }
+}
+
+/// An article of `POST /publish/batch` in the OpenAPI document. It is read by [`Submission::parse_in_batch`].
+#[derive(Debug, Clone, Copy)]
+pub struct BatchArticle;
+
+impl ToSchema for BatchArticle {}
+
+impl PartialSchema for BatchArticle {
+    fn schema() -> RefOr<Schema> {
+        object(
+            "An article as `POST /publish` takes it; its `Idempotency-Key` is a field. Unknown fields are refused.",
+            &Submission::FIELDS_IN_BATCH,
+        )
+    }
+}
+
+fn object(description: &'static str, fields: &[&'static str]) -> RefOr<Schema> {
+    let required = ["external_id", "group_code", "title", "content_html"];
+    let mut object = ObjectBuilder::new()
+        .description(Some(description))
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        .examples([json!({
+            "external_id": "post-1",
+            "group_code": "demo",
+            "title": "Hello",
+            "content_html": "<p>First article.</p>",
+        })]);
+    for name in fields {
+        object = object.property(*name, field(name, required.contains(name)));
+    }
+    required.into_iter().fold(object, ObjectBuilder::required).into()
 }
 
 fn field(name: &str, required: bool) -> Schema {
@@ -66,6 +89,10 @@ fn field(name: &str, required: bool) -> Schema {
         "on_duplicate" => field.enum_values(Some([json!("return"), json!("reject"), json!(null)])),
         "metadata" => field.additional_properties(Some(AdditionalProperties::FreeForm(true))),
         "draft" => field.default(Some(json!(false))),
+        // The visible characters of ASCII.
+        "idempotency_key" => {
+            field.min_length(Some(1)).max_length(Some(IDEMPOTENCY_KEY_MAX)).pattern(Some("^[!-~]{1,255}$"))
+        }
         _ => field.format(Some(SchemaFormat::Custom("uri".to_owned()))).max_length(Some(URL_MAX)),
     };
     field.into()
@@ -91,6 +118,9 @@ fn description(name: &str) -> &'static str {
         "author" => "At most 100 characters.",
         "callback_url" => "Where events are delivered: https, or http where the operator allows it.",
         "publish_at" => "Not executed before then (RFC 3339); a past time means now.",
+        "idempotency_key" => {
+            "1–255 visible ASCII characters: who sends the creator's key gets the creator's answer."
+        }
         "draft" => "true: it stays a draft until submitted.",
         "on_duplicate" => "What to answer if the external_id exists: return it (200) or reject (409).",
         _ => "Your own data: a JSON object of at most 4 KiB, given back in the task and its events.",

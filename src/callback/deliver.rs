@@ -145,7 +145,7 @@ impl Dispatcher {
         let (tenant_id, event_id, fence) = (one.tenant_id, one.event_id, one.fence);
         let record = RecordedTry { tenant_id, event_id, fence, took, http_status, answer_head, error, then };
         // Not recorded: the service is stopping, and the lease will run out.
-        let _ = self.recorder.gatherer.submit_patiently(record).await;
+        let _ = self.recorder.gatherer.submit_patiently(record, 0).await;
     }
 }
 

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::problem::{Kind, Problem};
-use crate::article::{Defaults, IDEMPOTENCY_KEY_MAX};
+use crate::article::{Defaults, is_idempotency_key};
 use crate::clock::SharedClock;
 use crate::tenant::{ApiKey, Scope};
 
@@ -41,13 +41,22 @@ const DRAIN_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// How long it is read.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
+/// The request's id, for handlers whose answer holds it.
+#[derive(Debug, Clone)]
+pub(super) struct RequestId(pub String);
+
 /// Names the request, and writes down the problem it ended in.
-pub(super) async fn name_request(State(clock): State<SharedClock>, request: Request, next: Next) -> Response {
+pub(super) async fn name_request(
+    State(clock): State<SharedClock>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let request_id = match given.filter(|id| is_request_id(id)) {
         Some(id) => id.to_owned(),
         None => clock.new_id().to_string(),
     };
+    request.extensions_mut().insert(RequestId(request_id.clone()));
     // The route as it is described, without what a caller put into it.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     // Of the highest level, or a filter for warnings would take the id away from them.
@@ -143,10 +152,19 @@ fn one_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'
 /// The `Idempotency-Key`: 1–255 visible ASCII characters.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(key) = one_header(headers, &IDEMPOTENCY_KEY)? else { return Ok(None) };
-    if (1..=IDEMPOTENCY_KEY_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic()) {
+    if is_idempotency_key(key) {
         return Ok(Some(key.to_owned()));
     }
     let rule = "the header Idempotency-Key takes 1–255 visible ASCII characters without blanks";
+    Err(Problem::new(Kind::InvalidHeader, rule))
+}
+
+/// Refuses the `Idempotency-Key` where each article has its own.
+pub(super) fn no_idempotency_key(headers: &HeaderMap) -> Result<(), Problem> {
+    if !headers.contains_key(IDEMPOTENCY_KEY) {
+        return Ok(());
+    }
+    let rule = "the header Idempotency-Key is for one article; in a batch, send idempotency_key as a field of each article";
     Err(Problem::new(Kind::InvalidHeader, rule))
 }
 
@@ -195,7 +213,7 @@ pub(super) async fn json_body(headers: &HeaderMap, mut body: Body, limit: usize)
         let Ok(data) = frame.into_data() else { continue };
         if read.len() + data.len() > limit {
             let _ = tokio::time::timeout(DRAIN_MAX, drain(body)).await;
-            let detail = format!("the body has more than {limit} bytes; send a smaller one");
+            let detail = format!("the body has more than {limit} bytes; send less in one request");
             return Err(Problem::new(Kind::PayloadTooLarge, detail));
         }
         read.extend_from_slice(&data);

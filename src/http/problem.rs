@@ -12,6 +12,7 @@ use utoipa::openapi::{self, RefOr};
 use utoipa::{IntoResponses, ToSchema};
 
 use crate::fields::{FieldError, Invalid};
+use crate::json::InvalidJson;
 use crate::store::StoreError;
 
 /// The media type of a problem document.
@@ -132,11 +133,16 @@ impl Problem {
         self
     }
 
-    /// The document, for the request of that id.
+    /// The status it is answered with.
     #[must_use]
-    pub fn into_response_for(self, request_id: &str) -> Response {
+    pub fn status(&self) -> StatusCode {
+        self.kind.facts().0
+    }
+
+    /// The document, for the request of that id.
+    pub(super) fn document<'a>(&'a self, request_id: &'a str) -> ProblemDocument<'a> {
         let (status, code, title) = self.kind.facts();
-        let document = ProblemDocument {
+        ProblemDocument {
             kind: format!("urn:publish-ingest:problem:{code}"),
             title,
             status: status.as_u16(),
@@ -145,9 +151,14 @@ impl Problem {
             request_id,
             errors: &self.errors,
             members: &self.members,
-        };
-        let body = serde_json::to_vec(&document).unwrap_or_default();
-        let mut response = (status, body).into_response();
+        }
+    }
+
+    /// The answer, for the request of that id.
+    #[must_use]
+    pub fn into_response_for(self, request_id: &str) -> Response {
+        let body = serde_json::to_vec(&self.document(request_id)).unwrap_or_default();
+        let mut response = (self.status(), body).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -167,16 +178,22 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = self.kind.facts().0.into_response();
+        let mut response = self.status().into_response();
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+impl From<InvalidJson> for Problem {
+    fn from(error: InvalidJson) -> Self {
+        Self::new(Kind::InvalidJson, error.to_string())
     }
 }
 
 impl From<Invalid> for Problem {
     fn from(invalid: Invalid) -> Self {
         match invalid {
-            Invalid::Json(error) => Self::new(Kind::InvalidJson, error.to_string()),
+            Invalid::Json(error) => error.into(),
             Invalid::Fields(errors) => Self::invalid_fields(errors),
         }
     }
@@ -241,7 +258,7 @@ pub(super) struct ListErrors;
 impl IntoResponses for ListErrors {
     fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
         errors(&[
-            (400, "`invalid_query`"),
+            (400, "`invalid_query`: also a cursor that belongs to other filters"),
             (401, "`unauthorized`"),
             (403, "`forbidden`"),
             (503, "`unavailable`"),

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::AppState;
 use super::admission::{Caller, NoQuery, idempotency_key, json_body};
 use super::problem::{Kind, Problem, errors};
+use crate::account::GroupCode;
 use crate::article::{PublishRequest, Submission};
 use crate::callback::event::ErrorView;
 use crate::store::PublicationRow;
@@ -144,41 +145,67 @@ pub(super) async fn publish(
     caller.need(Scope::Publish)?;
     let key = idempotency_key(&headers)?;
     let body = json_body(&headers, body, state.body_limit).await?;
-    let check = |url: &str| state.policy.check_url(url).map(|_| ()).map_err(|refusal| refusal.to_string());
-    let submission = Submission::parse(&body, check)?;
+    let submission = Submission::parse(&body, |url| check_callback(&state, url))?;
     let group_code = submission.group_code.clone();
-    let accepted =
+    let outcome =
         caller.within(state.acceptor.accept(caller.tenant_id, &caller.defaults, submission, key)).await?;
-    match accepted {
-        Ok(acceptance) => {
-            let replayed = acceptance.replayed;
-            let mut response = Json(PublishAnswer::from(acceptance)).into_response();
-            if replayed {
-                response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    let answered = Answered::of(outcome, &group_code)?;
+    let mut response = Json(answered.task).into_response();
+    if answered.replayed {
+        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+/// What keeps a callback URL from being called, if anything does.
+pub(super) fn check_callback(state: &AppState, url: &str) -> Result<(), String> {
+    state.policy.check_url(url).map(|_| ()).map_err(|refusal| refusal.to_string())
+}
+
+/// An article that was accepted, or had been.
+#[derive(Debug)]
+pub(super) struct Answered {
+    /// The task.
+    pub task: PublishAnswer,
+    /// Whether it existed before this request.
+    pub replayed: bool,
+}
+
+impl Answered {
+    /// How an outcome is answered, of an article for that group: alone, or in a batch.
+    pub(super) fn of(
+        outcome: Result<Acceptance, NotAccepted>,
+        group_code: &GroupCode,
+    ) -> Result<Self, Problem> {
+        let not_accepted = match outcome {
+            Ok(acceptance) => {
+                return Ok(Self { replayed: acceptance.replayed, task: acceptance.into() });
             }
-            Ok(response)
-        }
-        Err(NotAccepted::Duplicate(acceptance)) => Err(Problem::new(
-            Kind::DuplicateExternalId,
-            "an article with this external_id was accepted before; nothing was done",
-        )
-        .with("task", PublishAnswer::from(*acceptance))
-        .with(
-            "hint",
-            "if your own first request may have got in, send an Idempotency-Key with it and with every repeat; for a new \
-             version of the article, put the version into the external_id",
-        )),
-        Err(NotAccepted::UnknownGroup) => Err(Problem::new(
-            Kind::UnknownGroup,
-            format!("there is no group {group_code}: create it, or name another; nothing was stored"),
-        )),
-        Err(NotAccepted::EmptyGroup) => Err(Problem::new(
-            Kind::EmptyGroup,
-            format!("the group {group_code} has no accounts: add one; nothing was stored"),
-        )),
-        Err(NotAccepted::Unavailable) => Err(Problem::unavailable()),
-        Err(NotAccepted::Refused) => {
-            Err(Problem::new(Kind::Internal, "this article could not be stored; it is logged"))
-        }
+            Err(not_accepted) => not_accepted,
+        };
+        Err(match not_accepted {
+            NotAccepted::Duplicate(acceptance) => Problem::new(
+                Kind::DuplicateExternalId,
+                "an article with this external_id was accepted before; nothing was done",
+            )
+            .with("task", PublishAnswer::from(*acceptance))
+            .with(
+                "hint",
+                "if your own first request may have got in, send an Idempotency-Key with it and with every repeat; for a \
+                 new version of the article, put the version into the external_id",
+            ),
+            NotAccepted::UnknownGroup => Problem::new(
+                Kind::UnknownGroup,
+                format!("there is no group {group_code}: create it, or name another; nothing was stored"),
+            ),
+            NotAccepted::EmptyGroup => Problem::new(
+                Kind::EmptyGroup,
+                format!("the group {group_code} has no accounts: add one; nothing was stored"),
+            ),
+            NotAccepted::Unavailable => Problem::unavailable(),
+            NotAccepted::Refused => {
+                Problem::new(Kind::Internal, "this article could not be stored; it is logged")
+            }
+        })
     }
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::article::{Defaults, Digests, ExternalId, OnDuplicate, OptionsSent, Submission};
 use crate::clock::SharedClock;
-use crate::gather::{Bounds, Gatherer};
+use crate::gather::{Bounds, Busy, Gatherer};
 use crate::json;
 use crate::store::{Admitted, ExistingTask, NewTask, PublicationRow, Store, StoreError};
 use crate::task::state::Status;
@@ -94,7 +94,7 @@ pub enum NotAccepted {
 /// The door of the service.
 #[derive(Clone)]
 pub struct Acceptor {
-    gatherer: Gatherer<NewTask, Result<Stored, NotAccepted>>,
+    gatherer: Gatherer<NewTask, Answer>,
     clock: SharedClock,
 }
 
@@ -117,8 +117,8 @@ impl Acceptor {
         Self { gatherer, clock }
     }
 
-    /// Accepts an article, or finds the task it is already. What it does not say is as the tenant's `defaults` have it
-    /// now; it is compared by what it says.
+    /// Accepts an article, or finds the task it is already; refused at once if too much is waiting. What it does not say is
+    /// as the tenant's `defaults` have it now; it is compared by what it says.
     pub async fn accept(
         &self,
         tenant_id: Uuid,
@@ -126,26 +126,70 @@ impl Acceptor {
         submission: Submission,
         idempotency_key: Option<String>,
     ) -> Result<Acceptance, NotAccepted> {
-        let metadata = submission.metadata.clone().unwrap_or_else(|| "{}".to_owned());
-        let digests = Digests::of(&submission.content, &canonical(&metadata));
+        let asked = self.ask(tenant_id, defaults, submission, idempotency_key);
+        let stored = self.gatherer.submit(asked.task, asked.bytes).await;
+        asked.question.answer(stored)
+    }
+
+    /// Accepts an article of many that come at once: waits until there is room for it.
+    pub async fn accept_patiently(
+        &self,
+        tenant_id: Uuid,
+        defaults: &Defaults,
+        submission: Submission,
+        idempotency_key: Option<String>,
+    ) -> Result<Acceptance, NotAccepted> {
+        let asked = self.ask(tenant_id, defaults, submission, idempotency_key);
+        let stored = self.gatherer.submit_patiently(asked.task, asked.bytes).await;
+        asked.question.answer(stored)
+    }
+
+    fn ask(&self, tenant_id: Uuid, defaults: &Defaults, mut sent: Submission, key: Option<String>) -> Asked {
+        let metadata = sent.metadata.clone().unwrap_or_else(|| "{}".to_owned());
+        let digests = Digests::of(&sent.content, &canonical(&metadata));
         let task = NewTask {
             tenant_id,
             task_id: self.clock.new_id(),
-            external_id: submission.external_id.clone(),
-            group_code: submission.group_code.as_str().to_owned(),
-            content: submission.content.clone(),
+            external_id: sent.external_id.clone(),
+            group_code: sent.group_code.as_str().to_owned(),
+            // Moved, for it is the most of it: what is asked of it later, its digests tell.
+            content: std::mem::take(&mut sent.content),
             digests: digests.clone(),
-            idempotency_key: idempotency_key.clone(),
-            callback_url: submission.callback_url.clone().or_else(|| defaults.callback_url.clone()),
-            publish_at: submission.publish_at,
-            draft: submission.draft.unwrap_or(false),
+            idempotency_key: key.clone(),
+            callback_url: sent.callback_url.clone().or_else(|| defaults.callback_url.clone()),
+            publish_at: sent.publish_at,
+            draft: sent.draft.unwrap_or(false),
             metadata,
         };
-        let my_id = task.task_id;
         let bytes = task.content.content_html.len() + task.metadata.len();
-        let stored = self.gatherer.submit(task, bytes).await.map_err(|_| NotAccepted::Unavailable)??;
-        let acceptance = compare(&submission, &digests, idempotency_key.as_deref(), my_id, stored);
-        let strict = submission.on_duplicate.unwrap_or(defaults.on_duplicate) == OnDuplicate::Reject;
+        let on_duplicate = sent.on_duplicate.unwrap_or(defaults.on_duplicate);
+        let question = Question { my_id: task.task_id, sent, on_duplicate, digests, key };
+        Asked { task, bytes, question }
+    }
+}
+
+/// An article to be written, and what is to be told of it.
+struct Asked {
+    task: NewTask,
+    bytes: usize,
+    question: Question,
+}
+
+/// What was sent, to be held against what is stored.
+struct Question {
+    my_id: Uuid,
+    /// Without its content.
+    sent: Submission,
+    on_duplicate: OnDuplicate,
+    digests: Digests,
+    key: Option<String>,
+}
+
+impl Question {
+    fn answer(self, stored: Result<Answer, Busy>) -> Result<Acceptance, NotAccepted> {
+        let stored = stored.map_err(|Busy| NotAccepted::Unavailable)??;
+        let acceptance = compare(&self.sent, &self.digests, self.key.as_deref(), self.my_id, stored);
+        let strict = self.on_duplicate == OnDuplicate::Reject;
         if strict && !acceptance.created {
             return Err(NotAccepted::Duplicate(Box::new(acceptance)));
         }

@@ -57,7 +57,7 @@ impl Settler {
     /// Records an outcome, however long the database is away; false if the lease had been lost, or the service stops.
     /// What is not recorded is found again when its lease has run out.
     pub async fn settle(&self, outcome: Move) -> bool {
-        self.gatherer.submit_patiently(outcome).await.unwrap_or(false)
+        self.gatherer.submit_patiently(outcome, 0).await.unwrap_or(false)
     }
 }
 

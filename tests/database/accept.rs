@@ -73,6 +73,27 @@ async fn one_batch_sorts_out_duplicates_and_unknown_groups() {
 }
 
 #[tokio::test]
+async fn more_than_may_wait_at_once_wait_for_room_where_they_are_patient() {
+    in_world(async |world: &World| {
+        // The queue has 4,096 places, and all are handed in before a writer runs.
+        let (acceptor, tenant_id) = (acceptor(world), world.tenant.tenant_id);
+        let accepted =
+            at_once(
+                (0..4_200).map(|n| {
+                    let submission = submission(&article_with(&format!("post-{n}"), json!({"draft": true})));
+                    let acceptor = acceptor.clone();
+                    async move {
+                        acceptor.accept_patiently(tenant_id, &Defaults::default(), submission, None).await
+                    }
+                }),
+            )
+            .await;
+        assert!(accepted.iter().all(|one| one.as_ref().is_ok_and(|task| task.created)));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_article_that_the_database_refuses_fails_alone() {
     in_world(async |world: &World| {
         world.execute("ALTER TABLE articles ADD CONSTRAINT sick CHECK (title <> 'sick')").await;

@@ -473,7 +473,7 @@ impl Api {
     }
 
     pub(crate) fn publishing(&self, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
-        self.request(Method::POST, "/publish").header("content-type", "application/json").body(body)
+        self.posting("/publish", body)
     }
 
     pub(crate) async fn publish(&self, article: &Value) -> Reply {
@@ -484,17 +484,20 @@ impl Api {
         self.send(self.publishing(article.to_string()).header("idempotency-key", idempotency_key)).await
     }
 
+    pub(crate) fn posting(&self, path: &str, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+        self.request(Method::POST, path).header("content-type", "application/json").body(body)
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Reply {
+        self.send(self.posting(path, body.to_string())).await
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Reply {
         self.send(self.request(Method::GET, path)).await
     }
 
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Reply {
         let request = self.request(Method::PUT, path).header("content-type", "application/json");
-        self.send(request.body(body.to_string())).await
-    }
-
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Reply {
-        let request = self.request(Method::POST, path).header("content-type", "application/json");
         self.send(request.body(body.to_string())).await
     }
 

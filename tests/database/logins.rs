@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::harness::{Api, World, article_with, eventually, in_world};
-use crate::receiver::Receiver;
+use crate::receiver::{Received, Receiver};
 use crate::robot::{Does, Robot};
 
 /// The account of a robot, alone in the group `robot`, and with `blog1` and `blog2` in the group `three`.
@@ -83,7 +83,7 @@ async fn one_account_of_three_loses_its_login_and_goes_on_when_it_is_renewed() {
         let told = receiver.first(6).await;
         for id in ["a", "b"] {
             let mut events =
-                told.iter().map(|one| one.json()).filter(|one| one["external_id"] == id).collect::<Vec<_>>();
+                told.iter().map(Received::json).filter(|one| one["external_id"] == id).collect::<Vec<_>>();
             events.sort_by_key(|one| one["sequence"].as_i64());
             let kinds = events.iter().filter(|one| one["type"] == "publication.login_expired").count();
             assert_eq!((events.len(), kinds), (3, 1));
@@ -101,7 +101,7 @@ async fn one_account_of_three_loses_its_login_and_goes_on_when_it_is_renewed() {
             );
         }
         let told = receiver.first(8).await;
-        let last = told.iter().map(|one| one.json()).max_by_key(|one| one["sequence"].as_i64()).unwrap();
+        let last = told.iter().map(Received::json).max_by_key(|one| one["sequence"].as_i64()).unwrap();
         assert_eq!((&last["task_status"], &last["round"]), (&json!("success"), &json!(2)));
         let asked = robot.first(3).await;
         assert_eq!(asked.len(), 3);

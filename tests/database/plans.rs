@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use publish_ingest::store::{Queue, Store};
+use publish_ingest::store::{Queue, Store, TaskFilters};
+use publish_ingest::task::state::Status;
 use sqlx::Executor;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
@@ -147,6 +148,101 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
             })
             .await;
             assert!(buffers < FEW, "who has callbacks due: {buffers} buffers, analyzed: {analyzed}");
+        }
+    })
+    .await;
+}
+
+/// What a caller may ask for, by name, each asked of a store.
+const ASKED: [&str; 10] = [
+    "lookup",
+    "first page",
+    "second page",
+    "one id",
+    "few of a prefix",
+    "many of a prefix",
+    "no such state",
+    "no such account",
+    "no such group",
+    "a time",
+];
+
+/// Asks for it; returns how many tasks came.
+async fn ask(world: &World, store: &Store, what: &str) -> usize {
+    let tenant_id = world.tenant.tenant_id;
+    let id = |text: &str| text.parse().unwrap();
+    if what == "lookup" {
+        let asked = (0..20).map(|n| id(&format!("{}-{n}", ["late", "none"][n % 2]))).collect::<Vec<_>>();
+        return store.tasks_named(tenant_id, &asked).await.unwrap().len();
+    }
+    let mut filters = TaskFilters::default();
+    let mut before = None;
+    match what {
+        "first page" => {}
+        "second page" => before = store.task_page(tenant_id, &filters, None, 20).await.unwrap().next,
+        "one id" => filters.external_id = Some(id("late-0")),
+        "few of a prefix" => filters.external_id_prefix = Some("late-".to_owned()),
+        "many of a prefix" => filters.external_id_prefix = Some("old".to_owned()),
+        "no such state" => filters.status = Some(Status::LoginExpired),
+        "no such account" => filters.account_id = Some("nobody".to_owned()),
+        "no such group" => filters.group_code = Some("nowhere".parse().unwrap()),
+        // Of the ids that are made by time, all lie behind it.
+        "a time" => filters.created_before = Some(world.clock_now() - chrono::TimeDelta::days(7)),
+        other => panic!("nobody asks for {other}"),
+    }
+    store.task_page(tenant_id, &filters, before, 20).await.unwrap().tasks.len()
+}
+
+#[tokio::test]
+async fn a_page_and_a_lookup_touch_no_more_of_a_larger_table() {
+    in_world(async |world: &World| {
+        let late = (0..20).map(|n| world.new_task(&format!("late-{n}"), ONE)).collect::<Vec<_>>();
+        world.accept(&late).await;
+        world.store.close().await;
+        // One connection that plans while the tables are young.
+        let young = Store::open(&world.url, 1, world.shared_clock()).unwrap();
+        for what in ASKED {
+            ask(world, &young, what).await;
+        }
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute(FINISHED).await.unwrap();
+        told(&mut connection).await;
+        let before = world.number(TOUCHED).await;
+        for what in ASKED {
+            ask(world, &young, what).await;
+        }
+        young.close().await;
+        let by_young_plans = buffers(world).await - before;
+        let measure = async || {
+            let mut all = Vec::new();
+            for what in ASKED {
+                all.push(touched(world, async |store: &Store| ask(world, store, what).await).await);
+            }
+            all
+        };
+        let first = measure().await;
+        let total = first.iter().map(|(_, buffers)| buffers).sum::<i64>();
+        println!("by young plans {by_young_plans}, by fresh ones {total}: {first:?}");
+        assert!(by_young_plans < total + FEW, "by young plans {by_young_plans}, by fresh ones {total}");
+        let larger = FINISHED.replace("'old-'", "'older-'");
+        connection.execute(sqlx::AssertSqlSafe(larger)).await.unwrap();
+        told(&mut connection).await;
+        for analyzed in [false, true] {
+            if analyzed {
+                connection.execute("ANALYZE").await.unwrap();
+                told(&mut connection).await;
+            }
+            for ((what, small), large) in ASKED.iter().zip(&first).zip(measure().await) {
+                println!("{what}: {small:?}, {large:?}");
+                assert_eq!(small.0, large.0, "{what}");
+                assert!(
+                    large.1 < small.1 + FEW / 2,
+                    "{what}: {small:?} buffers, then {large:?}, analyzed: {analyzed}"
+                );
+            }
+        }
+        for what in [0, 1, 3, 4] {
+            assert!(first[what].1 < 2 * FEW, "{}: {} buffers", ASKED[what], first[what].1);
         }
     })
     .await;

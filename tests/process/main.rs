@@ -18,6 +18,7 @@ mod folder;
 mod https;
 mod names;
 mod newcomer;
+mod pipeline;
 mod program;
 mod receiver;
 mod remote;
