@@ -69,6 +69,12 @@ impl<T: Send + 'static, R: Send + 'static> Gatherer<T, R> {
         Self { queue, room: Arc::new(Semaphore::new(bounds.queue_kib)), room_kib: bounds.queue_kib }
     }
 
+    /// How many wait in the queue, to be asked at any time; to hold this keeps no writer from ending.
+    pub fn waiting(&self) -> impl Fn() -> usize + Send + Sync + use<T, R> {
+        let queue = self.queue.downgrade();
+        move || queue.upgrade().map_or(0, |queue| queue.max_capacity() - queue.capacity())
+    }
+
     /// Hands `value` of about `bytes` bytes in; refused at once if too much is waiting.
     pub async fn submit(&self, value: T, bytes: usize) -> Result<R, Busy> {
         let kib = bytes.div_ceil(1024).clamp(1, self.room_kib);
@@ -167,6 +173,7 @@ mod tests {
         while gatherer.queue.capacity() > BOUNDS.queue - 6 {
             tokio::task::yield_now().await;
         }
+        assert_eq!(gatherer.waiting()(), 6);
         let mut sizes = Vec::new();
         for batch in 1..=3 {
             until_begun(&begun, batch).await;
@@ -205,9 +212,12 @@ mod tests {
         gone.abort();
         let _ = gone.await;
         go.notify_one();
+        // Who watches the queue does not hold up the end.
+        let waiting = gatherer.waiting();
         drop(gatherer);
         tracker.close();
         tracker.wait().await;
+        assert_eq!(waiting(), 0);
         assert_eq!(begun.load(Ordering::SeqCst), 1);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::FromRef;
 use axum::response::IntoResponse;
 use axum::{Json, Router, middleware};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -14,10 +15,12 @@ use crate::clock::SharedClock;
 use crate::outbound::Policy;
 use crate::store::Store;
 use crate::task::accept::Acceptor;
+use crate::telemetry::metrics::Metrics;
 
 mod admission;
 mod callbacks;
 mod health;
+mod metrics;
 mod problem;
 mod publish;
 mod tasks;
@@ -36,8 +39,16 @@ pub struct AppState {
     pub policy: Arc<Policy>,
     /// The largest body, in bytes.
     pub body_limit: usize,
+    /// Counts requests, and is what `/metrics` shows.
+    pub metrics: Metrics,
     /// Time and chance.
     pub clock: SharedClock,
+}
+
+impl FromRef<AppState> for Metrics {
+    fn from_ref(state: &AppState) -> Self {
+        state.metrics.clone()
+    }
 }
 
 #[derive(OpenApi)]
@@ -67,6 +78,7 @@ fn described() -> OpenApiRouter<AppState> {
         .routes(routes!(callbacks::get_callback))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(openapi_json))
 }
 
@@ -101,5 +113,7 @@ pub fn router(state: AppState, more: Router<AppState>) -> Router {
         })
         .layer(CatchPanicLayer::custom(admission::panicked))
         .layer(middleware::from_fn_with_state(state.clone(), admission::name_request))
+        // The outermost, so that it sees the status that goes out, and all of the time.
+        .layer(middleware::from_fn_with_state((state.metrics.clone(), state.clock.clone()), metrics::count))
         .with_state(state)
 }

@@ -24,6 +24,7 @@ use crate::store::{ClaimLimits, Queue, Store, StoreError};
 use crate::task::accept::Acceptor;
 use crate::task::settle::{Settler, Settling, telling};
 use crate::task::work::{self, Connectors, Worker};
+use crate::telemetry::metrics::Metrics;
 use crate::turns::{Turns, Wake};
 use crate::vault::Vault;
 
@@ -87,15 +88,22 @@ impl Service {
         let loops = Store::open(&plan.database_url, LOOP_CONNECTIONS, clock.clone())?;
         let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
         let (work, deliver) = (Wake::default(), Wake::default());
-        let acceptor = Acceptor::start(api.clone(), work.clone(), clock.clone(), &tracker);
+        let metrics = Metrics::new();
+        for (pool, store) in [("api", &api), ("loops", &loops)] {
+            let store = store.clone();
+            metrics.watch_pool(pool, move || store.connections());
+        }
+        tracker.spawn(metrics.clone().keep(stop.clone()));
+        let acceptor = Acceptor::start(api.clone(), work.clone(), &metrics, clock.clone(), &tracker);
         let state = AppState {
             store: api.clone(),
             acceptor,
             policy: Arc::new(plan.policy.clone()),
             body_limit: plan.body_limit,
+            metrics: metrics.clone(),
             clock: clock.clone(),
         };
-        start_loops(plan, &loops, &work, &deliver, &stop, &tracker)?;
+        start_loops(plan, &loops, &metrics, &work, &deliver, &stop, &tracker)?;
         let router = http::router(state, more);
         let stopping = stop.clone();
         let server = axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned());
@@ -126,6 +134,7 @@ impl Service {
 fn start_loops(
     plan: Plan,
     store: &Store,
+    metrics: &Metrics,
     work: &Wake,
     deliver: &Wake,
     stop: &CancellationToken,
@@ -156,6 +165,7 @@ fn start_loops(
         deliver: deliver.clone(),
         limits: ClaimLimits { owner: owner.clone(), lease: plan.lease },
         retries: plan.retries,
+        metrics: metrics.clone(),
         clock: clock.clone(),
         tracker: tracker.clone(),
         marker_keys: Mutex::new(HashMap::new()),
@@ -168,6 +178,7 @@ fn start_loops(
         limits: ClaimLimits { owner, lease: plan.callback_timeout + deliver::LEASE_MARGIN },
         schedule: plan.callback_schedule,
         timeout: plan.callback_timeout,
+        metrics: metrics.clone(),
         clock: clock.clone(),
         tracker: tracker.clone(),
     });
@@ -176,6 +187,7 @@ fn start_loops(
         queue,
         wake: wake.clone(),
         slots: Arc::new(Semaphore::new(slots)),
+        metrics: metrics.clone(),
         clock: clock.clone(),
         stop: stop.clone(),
     };

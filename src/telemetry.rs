@@ -1,8 +1,10 @@
-//! Logs: what the service says of itself, on standard error.
+//! What the service says of itself: logs, on standard error, and [`metrics`].
 
 use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::EnvFilter;
+
+pub mod metrics;
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

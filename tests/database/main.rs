@@ -11,6 +11,7 @@ mod contract;
 mod harness;
 mod invariants;
 mod leases;
+mod metrics;
 mod outage;
 mod plans;
 mod platform;
