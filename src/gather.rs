@@ -73,6 +73,12 @@ impl<T: Send + 'static, R: Send + 'static> Gatherer<T, R> {
         Self { queue, room: semaphore(bounds.queue_kib), half: semaphore(bounds.queue_kib / 2), bounds }
     }
 
+    /// How many wait in the queue, to be asked at any time; to hold this keeps no writer from ending.
+    pub fn waiting(&self) -> impl Fn() -> usize + Send + Sync + use<T, R> {
+        let queue = self.queue.downgrade();
+        move || queue.upgrade().map_or(0, |queue| queue.max_capacity() - queue.capacity())
+    }
+
     /// Hands `value` of about `bytes` bytes in; refused at once if too much is waiting.
     pub async fn submit(&self, value: T, bytes: usize) -> Result<R, Busy> {
         let kib = self.kib(bytes);
@@ -184,6 +190,7 @@ mod tests {
         while gatherer.queue.capacity() > BOUNDS.queue - 6 {
             tokio::task::yield_now().await;
         }
+        assert_eq!(gatherer.waiting()(), 6);
         let mut sizes = Vec::new();
         for batch in 1..=3 {
             until_begun(&begun, batch).await;
@@ -255,9 +262,12 @@ mod tests {
         gone.abort();
         let _ = gone.await;
         go.notify_one();
+        // Who watches the queue does not hold up the end.
+        let waiting = gatherer.waiting();
         drop(gatherer);
         tracker.close();
         tracker.wait().await;
+        assert_eq!(waiting(), 0);
         assert_eq!(begun.load(Ordering::SeqCst), 1);
     }
 }

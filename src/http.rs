@@ -17,6 +17,7 @@ use crate::outbound::Policy;
 use crate::store::{Store, Telling};
 use crate::task::accept::Acceptor;
 use crate::task::work::Connectors;
+use crate::telemetry::metrics::Metrics;
 use crate::turns::Wake;
 use crate::vault::Vault;
 
@@ -29,6 +30,7 @@ mod groups;
 mod health;
 mod list_body;
 mod lookup;
+mod metrics;
 mod platforms;
 mod problem;
 mod publish;
@@ -63,6 +65,8 @@ pub struct AppState {
     pub policy: Arc<Policy>,
     /// The largest body, in bytes.
     pub body_limit: usize,
+    /// Counts requests, and is what `/metrics` shows.
+    pub metrics: Metrics,
     /// Time and chance.
     pub clock: SharedClock,
 }
@@ -70,6 +74,12 @@ pub struct AppState {
 impl FromRef<AppState> for Readiness {
     fn from_ref(state: &AppState) -> Self {
         state.readiness.clone()
+    }
+}
+
+impl FromRef<AppState> for Metrics {
+    fn from_ref(state: &AppState) -> Self {
+        state.metrics.clone()
     }
 }
 
@@ -112,6 +122,7 @@ fn described() -> OpenApiRouter<AppState> {
         .routes(routes!(callbacks::get_callback))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
+        .routes(routes!(metrics::metrics))
         .routes(routes!(openapi_json))
 }
 
@@ -137,25 +148,34 @@ async fn openapi_json() -> impl IntoResponse {
 
 /// The service's routes, and `more` beside them, all behind the same layers.
 pub fn router(state: AppState, more: Router) -> Router {
-    let clock = state.clock.clone();
+    let (metrics, clock) = (state.metrics.clone(), state.clock.clone());
     let (routes, _) = described().split_for_parts();
-    behind_layers(routes.with_state(state).merge(more), "there is no such route; see /openapi.json", clock)
+    let routes = routes.with_state(state).merge(more);
+    behind_layers(routes, "there is no such route; see /openapi.json", metrics, clock)
 }
 
 /// What a node without the role `api` serves: how it is, and `more` beside that.
-pub fn router_without_api(readiness: Readiness, more: Router, clock: SharedClock) -> Router {
-    let routes = Router::new().route("/healthz", get(health::healthz)).route("/readyz", get(health::readyz));
+pub fn router_without_api(
+    readiness: Readiness,
+    metrics: Metrics,
+    more: Router,
+    clock: SharedClock,
+) -> Router {
+    let health = Router::new().route("/healthz", get(health::healthz)).route("/readyz", get(health::readyz));
+    let measured = Router::new().route("/metrics", get(metrics::metrics)).with_state(metrics.clone());
     let elsewhere =
         "this node does not answer requests, since it has not the role api (PUBLISH_ROLES): ask one that has";
-    behind_layers(routes.with_state(readiness).merge(more), elsewhere, clock)
+    behind_layers(health.with_state(readiness).merge(measured).merge(more), elsewhere, metrics, clock)
 }
 
-fn behind_layers(routes: Router, no_route: &'static str, clock: SharedClock) -> Router {
+fn behind_layers(routes: Router, no_route: &'static str, metrics: Metrics, clock: SharedClock) -> Router {
     routes
         .fallback(async move || Problem::new(Kind::NotFound, no_route))
         .method_not_allowed_fallback(|| async {
             Problem::new(Kind::MethodNotAllowed, "see the header Allow for the methods of this route")
         })
         .layer(CatchPanicLayer::custom(admission::panicked))
-        .layer(middleware::from_fn_with_state(clock, admission::name_request))
+        .layer(middleware::from_fn_with_state(clock.clone(), admission::name_request))
+        // The outermost, so that it sees the status that goes out, and all of the time.
+        .layer(middleware::from_fn_with_state((metrics, clock), metrics::count))
 }

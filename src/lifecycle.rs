@@ -25,6 +25,7 @@ use crate::store::{ClaimLimits, Queue, Store, StoreError, Telling};
 use crate::task::accept::Acceptor;
 use crate::task::settle::{Settler, Settling, telling};
 use crate::task::work::{self, Connectors, Worker};
+use crate::telemetry::metrics::Metrics;
 use crate::turns::{Turns, Wake};
 use crate::vault::Vault;
 
@@ -98,15 +99,19 @@ impl Service {
             connectors: connectors(&plan, &client),
             telling: telling(plan.callback_schedule.wait(0).unwrap_or_default()),
             client,
+            metrics: Metrics::new(),
             work,
             deliver,
             stop: stop.clone(),
             tracker: tracker.clone(),
         };
+        tracker.spawn(shared.metrics.clone().keep(stop.clone()));
         let (router, store) = router(&plan, more, &shared)?;
+        shared.watch_pool("api", &store);
         let mut stores = vec![store];
         if plan.roles.worker || plan.roles.dispatcher {
             let store = Store::open(&plan.database_url, LOOP_CONNECTIONS, plan.clock.clone())?;
+            shared.watch_pool("loops", &store);
             stores.push(store.clone());
             Loops { plan, shared, store }.start();
         }
@@ -142,12 +147,20 @@ impl Service {
 /// What the doors and the loops of a service have in common.
 struct Shared {
     client: Client,
+    metrics: Metrics,
     connectors: Connectors,
     telling: Telling,
     work: Wake,
     deliver: Wake,
     stop: CancellationToken,
     tracker: TaskTracker,
+}
+
+impl Shared {
+    fn watch_pool(&self, pool: &'static str, store: &Store) {
+        let store = store.clone();
+        self.metrics.watch_pool(pool, move || store.connections());
+    }
 }
 
 /// What is served, by the node's roles, and the store that it asks.
@@ -157,12 +170,18 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
     let store = Store::open(&plan.database_url, connections, clock.clone())?;
     let readiness = Readiness { store: store.clone(), stopping: shared.stop.clone() };
     if !plan.roles.api {
-        return Ok((http::router_without_api(readiness, more, clock), store));
+        return Ok((http::router_without_api(readiness, shared.metrics.clone(), more, clock), store));
     }
     let state = AppState {
         store: store.clone(),
         readiness,
-        acceptor: Acceptor::start(store.clone(), shared.work.clone(), clock.clone(), &shared.tracker),
+        acceptor: Acceptor::start(
+            store.clone(),
+            shared.work.clone(),
+            &shared.metrics,
+            clock.clone(),
+            &shared.tracker,
+        ),
         vault: plan.vault.clone(),
         connectors: shared.connectors.clone(),
         telling: shared.telling,
@@ -170,6 +189,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
         deliver: shared.deliver.clone(),
         policy: Arc::new(plan.policy.clone()),
         body_limit: plan.body_limit,
+        metrics: shared.metrics.clone(),
         clock,
     };
     Ok((http::router(state, more), store))
@@ -214,6 +234,7 @@ impl Loops {
             deliver: shared.deliver.clone(),
             limits: ClaimLimits { owner: owner.to_owned(), lease: plan.lease },
             retries: plan.retries.clone(),
+            metrics: shared.metrics.clone(),
             clock: plan.clock.clone(),
             tracker: shared.tracker.clone(),
             marker_keys: Mutex::new(HashMap::new()),
@@ -234,6 +255,7 @@ impl Loops {
             },
             schedule: plan.callback_schedule.clone(),
             timeout: plan.callback_timeout,
+            metrics: shared.metrics.clone(),
             clock: plan.clock.clone(),
             tracker: shared.tracker.clone(),
         }
@@ -245,6 +267,7 @@ impl Loops {
             queue,
             wake: wake.clone(),
             slots: Arc::new(Semaphore::new(slots)),
+            metrics: self.shared.metrics.clone(),
             clock: self.plan.clock.clone(),
             stop: self.shared.stop.clone(),
         }

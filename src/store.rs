@@ -12,6 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection, PgPool};
 
 use crate::clock::SharedClock;
+use crate::telemetry::metrics::PoolReading;
 
 mod accounts;
 mod bridge;
@@ -233,6 +234,15 @@ impl Store {
         // Changes nothing, and is refused where nothing can be changed.
         sqlx::query("UPDATE feeds SET position = position WHERE false").execute(&self.pool).await?;
         Ok(())
+    }
+
+    /// How the pool stands, from memory.
+    #[must_use]
+    pub fn connections(&self) -> PoolReading {
+        // Read one after the other while others take and give back, so they may not fit each other for a moment.
+        let idle = u32::try_from(self.pool.num_idle()).unwrap_or(u32::MAX);
+        let used = self.pool.size().saturating_sub(idle);
+        PoolReading { idle, used, max: self.pool.options().get_max_connections() }
     }
 
     /// Closes all connections.

@@ -1,6 +1,6 @@
-//! Logs: what the service says of itself, on standard error.
+//! What the service says of itself: logs, on standard error, and [`metrics`].
 //!
-//! They never hold a key, a secret or an article's text, whatever filter is chosen. Our own lines name no such thing;
+//! Logs never hold a key, a secret or an article's text, whatever filter is chosen. Our own lines name no such thing;
 //! what others' code may say is bounded here.
 
 use std::any::Any;
@@ -14,6 +14,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::{Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+pub mod metrics;
 
 /// The form of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

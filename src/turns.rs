@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::clock::SharedClock;
 use crate::retry::jittered;
 use crate::store::{CLAIM_MOST, Due, Queue, Store, StoreError};
+use crate::telemetry::metrics::{Metrics, QueueReading};
 
 /// How long a walk sleeps when nothing is due: what another node accepted starts within it.
 const POLL: Duration = Duration::from_millis(800);
@@ -63,6 +64,31 @@ pub trait TakesTurns: Send + Sync {
     ) -> impl Future<Output = Result<Turn, StoreError>> + Send;
 }
 
+/// What a lap saw that is due.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    tenants: usize,
+    /// The oldest: when it was seen, and how old it was then.
+    oldest: Option<(Instant, Duration)>,
+}
+
+impl Seen {
+    fn note(&mut self, due: &[Due], now: Instant) {
+        for one in due.iter().filter(|one| one.seconds <= 0.0) {
+            self.tenants += 1;
+            let age = Duration::try_from_secs_f64(-one.seconds).unwrap_or_default();
+            if age >= self.oldest_age(now) {
+                self.oldest = Some((now, age));
+            }
+        }
+    }
+
+    /// Grown since it was seen: where the walk is held up, or the database away, it shows.
+    fn oldest_age(&self, now: Instant) -> Duration {
+        self.oldest.map_or(Duration::ZERO, |(seen, age)| age + now.saturating_duration_since(seen))
+    }
+}
+
 /// A walk.
 pub struct Turns {
     /// Where to ask.
@@ -73,6 +99,8 @@ pub struct Turns {
     pub wake: Wake,
     /// How much may be in hand at once.
     pub slots: Arc<Semaphore>,
+    /// Shows what it sees.
+    pub metrics: Metrics,
     /// Time and chance.
     pub clock: SharedClock,
     /// Ends it.
@@ -87,6 +115,7 @@ impl Turns {
         let mut resting = HashMap::<Uuid, Instant>::new();
         // When the next thing is due, as far as this lap has seen.
         let mut next = None::<Instant>;
+        let (mut seen, last_lap) = (Seen::default(), self.show());
         while !self.stop.is_cancelled() {
             let woken = self.wake.woken();
             resting.retain(|tenant, until| !woken.contains(tenant) && *until > self.clock.instant());
@@ -98,6 +127,7 @@ impl Turns {
                     continue;
                 }
             };
+            seen.note(&due, self.clock.instant());
             let end_of_lap = due.len() < usize::try_from(TENANTS_AT_ONCE).unwrap_or(usize::MAX);
             after = due.last().filter(|_| !end_of_lap).map_or(Uuid::nil(), |last| last.tenant_id);
             for one in due {
@@ -127,12 +157,29 @@ impl Turns {
                 next = Some(next.map_or(until, |next| next.min(until)));
             }
             if end_of_lap {
+                *last_lap.lock().unwrap_or_else(PoisonError::into_inner) = mem::take(&mut seen);
                 let next = next.take();
                 if mem::take(&mut taken_this_lap) == 0 {
                     self.pause(next).await;
                 }
             }
         }
+    }
+
+    /// Shows how the queue stands: what is put into the answer, and how many slots are taken.
+    fn show(&self) -> Arc<Mutex<Seen>> {
+        let last_lap = Arc::<Mutex<Seen>>::default();
+        let (seen, slots, clock) = (last_lap.clone(), self.slots.clone(), self.clock.clone());
+        let most = slots.available_permits();
+        self.metrics.watch_queue(self.queue.as_str(), move || {
+            let seen = *seen.lock().unwrap_or_else(PoisonError::into_inner);
+            QueueReading {
+                oldest_age: seen.oldest_age(clock.instant()),
+                tenants_due: seen.tenants,
+                in_hand: most.saturating_sub(slots.available_permits()),
+            }
+        });
+        last_lap
     }
 
     /// Slots for the most that one claim can take.

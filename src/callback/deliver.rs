@@ -13,6 +13,7 @@ use crate::gather::{Bounds, Gatherer};
 use crate::outbound::{Answer, CallError, Client, Limits, retry_after};
 use crate::retry::{Schedule, jittered};
 use crate::store::{ClaimLimits, ClaimedCallback, Due, RecordedTry, Store, StoreError, Then};
+use crate::telemetry::metrics::Metrics;
 use crate::turns::{REST, TakesTurns, Turn, Wake};
 use crate::vault::Vault;
 
@@ -96,6 +97,8 @@ pub struct Dispatcher {
     pub schedule: Schedule,
     /// How long a try may take, all of it.
     pub timeout: Duration,
+    /// Counts tries.
+    pub metrics: Metrics,
     /// Time and chance.
     pub clock: SharedClock,
     /// Keeps the deliveries that are under way.
@@ -128,6 +131,9 @@ impl TakesTurns for Dispatcher {
 
 impl Dispatcher {
     async fn send(&self, one: ClaimedCallback, secrets: &[SigningSecret]) {
+        if one.tries == 0 {
+            self.metrics.callback_begun(one.age_seconds);
+        }
         let id = one.event_id.to_string();
         let headers = signed_headers(&id, self.clock.now().timestamp(), &one.body, secrets);
         let begun = self.clock.instant();
@@ -140,6 +146,7 @@ impl Dispatcher {
         let next = self.schedule.wait(tries).map(|wait| jittered(wait, self.clock.fraction()));
         let then = then(answer.as_ref().ok().map(|answer| answer.status), next, asked);
         let outcome = then.status();
+        self.metrics.callback_tried(outcome);
         tracing::info!(event_id = %one.event_id, tries, outcome, "callback tried");
         let (http_status, answer_head, error) = describe(answer);
         let (tenant_id, event_id, fence) = (one.tenant_id, one.event_id, one.fence);

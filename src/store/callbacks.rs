@@ -24,6 +24,8 @@ pub struct ClaimedCallback {
     pub tries: i32,
     /// The event's bytes.
     pub body: Vec<u8>,
+    /// How long ago the event was written, in seconds.
+    pub age_seconds: f64,
 }
 
 /// What follows a try.
@@ -120,7 +122,7 @@ impl Store {
     ) -> Result<Vec<ClaimedCallback>, StoreError> {
         let claimed = sqlx::query_as!(
             ClaimedCallback,
-            "WITH RECURSIVE due AS (
+            r#"WITH RECURSIVE due AS (
                 (SELECT receiver, due_at FROM callbacks
                 WHERE tenant_id = $1 AND status = 'pending' AND lease_until IS NULL
                 ORDER BY tenant_id, receiver, due_at LIMIT 1)
@@ -159,8 +161,9 @@ impl Store {
                     SELECT event_id FROM pick UNION ALL SELECT event_id FROM left_behind))
                 RETURNING c.*
             )
-            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, e.body
-            FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id",
+            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, e.body,
+                extract(epoch FROM now() + $4::interval - m.created_at)::float8 AS "age_seconds!"
+            FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id"#,
             tenant_id,
             limits.owner,
             interval(limits.lease) as _,

@@ -16,6 +16,17 @@ pub enum Queue {
     Callbacks,
 }
 
+impl Queue {
+    /// The queue's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Publications => "publications",
+            Self::Callbacks => "callbacks",
+        }
+    }
+}
+
 /// A tenant that has something due now, or soon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Due {

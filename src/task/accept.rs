@@ -19,6 +19,7 @@ use crate::gather::{Bounds, Busy, Gatherer};
 use crate::json;
 use crate::store::{Admitted, ExistingTask, NewTask, PublicationRow, Store, StoreError};
 use crate::task::state::Status;
+use crate::telemetry::metrics::Metrics;
 use crate::turns::Wake;
 
 /// Four writers keep the disk busy while batches grow; beyond 128 rows a batch gains little; 4,096 requests of 64 MiB in all
@@ -108,12 +109,21 @@ struct Stored {
 impl Acceptor {
     /// Starts the writers.
     #[must_use]
-    pub fn start(store: Store, wake: Wake, clock: SharedClock, tracker: &TaskTracker) -> Self {
+    pub fn start(
+        store: Store,
+        wake: Wake,
+        metrics: &Metrics,
+        clock: SharedClock,
+        tracker: &TaskTracker,
+    ) -> Self {
         let writing = (store, wake, clock.clone());
-        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch| {
+        let counting = metrics.clone();
+        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch: Vec<NewTask>| {
+            counting.batch_accepted(batch.len());
             let (store, wake, clock) = writing.clone();
             async move { write(&store, &wake, &clock, batch).await }
         });
+        metrics.watch_accepting(gatherer.waiting());
         Self { gatherer, clock }
     }
 

@@ -23,6 +23,7 @@ use crate::store::{
 };
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
+use crate::telemetry::metrics::{self, Metrics};
 use crate::turns::{REST, TakesTurns, Turn, Wake};
 use crate::vault::Vault;
 
@@ -56,6 +57,8 @@ pub struct Worker {
     pub limits: ClaimLimits,
     /// The waits after transient errors.
     pub retries: Schedule,
+    /// Counts runs.
+    pub metrics: Metrics,
     /// Time and chance.
     pub clock: SharedClock,
     /// Keeps the runs that are under way.
@@ -203,17 +206,22 @@ impl Worker {
     }
 
     async fn conclude(&self, one: &Claimed, step: Step, answer: Option<String>) -> Result<(), StoreError> {
+        // The connector's own name, since an account may be of a platform that is not set up here.
+        let set_up = self.connectors.get_key_value(one.platform.as_str());
+        let platform = set_up.map_or(metrics::NONE, |(platform, _)| *platform);
         let outcome = match step {
             Step::Settle(outcome) => end(one.tenant_id, (one.publication_id, one.fence), outcome, answer),
             Step::AskAgain { why, wait, accepted } => asked_again(one, why, wait, accepted),
             Step::Publish => return Ok(()),
             Step::LookAgain(why) => {
                 tracing::info!(why, "outcome not known yet");
+                self.metrics.run_ended(platform, "confirming");
                 return self.store.confirming(one.tenant_id, one.publication_id, one.fence).await;
             }
         };
         let (status, reason) = (outcome.to, outcome.reason);
         let recorded = self.settler.settle(outcome).await;
+        self.metrics.run_ended(platform, if recorded { reason } else { "not_recorded" });
         tracing::info!(%status, reason, recorded, "run ended");
         Ok(())
     }

@@ -3,6 +3,7 @@
 use publish_ingest::article::{Defaults, OnDuplicate, Submission};
 use publish_ingest::store::Admitted;
 use publish_ingest::task::accept::{Acceptance, Acceptor, NotAccepted};
+use publish_ingest::telemetry::metrics::Metrics;
 use publish_ingest::turns::Wake;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
@@ -12,7 +13,13 @@ use tokio_util::task::TaskTracker;
 use crate::harness::{BOTH, EMPTY, ONE, World, article, article_with, at_once, in_world};
 
 fn acceptor(world: &World) -> Acceptor {
-    Acceptor::start(world.store.clone(), Wake::default(), world.shared_clock(), &TaskTracker::new())
+    Acceptor::start(
+        world.store.clone(),
+        Wake::default(),
+        &Metrics::new(),
+        world.shared_clock(),
+        &TaskTracker::new(),
+    )
 }
 
 fn submission(article: &serde_json::Value) -> Submission {

@@ -7,6 +7,7 @@ use chrono::TimeDelta;
 use publish_ingest::clock::Clock;
 use publish_ingest::store::{CLAIM_DUE, Claimed, Due, Move, Queue, Store, StoreError};
 use publish_ingest::task::state::Status;
+use publish_ingest::telemetry::metrics::Metrics;
 use publish_ingest::turns::{REST, TakesTurns, Turn, Turns, Wake};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -191,6 +192,7 @@ async fn a_tenant_with_thousands_of_articles_keeps_nobody_waiting() {
             queue: Queue::Publications,
             wake: Wake::default(),
             slots: Arc::new(Semaphore::new(128)),
+            metrics: Metrics::new(),
             clock: world.shared_clock(),
             stop,
         };

@@ -464,6 +464,10 @@ impl Api {
         self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.key)
     }
 
+    pub(crate) fn without_key(&self, path: &str) -> reqwest::RequestBuilder {
+        self.http.get(format!("{}{path}", self.base))
+    }
+
     pub(crate) async fn send(&self, request: reqwest::RequestBuilder) -> Reply {
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());

@@ -19,6 +19,7 @@ mod invariants;
 mod leases;
 mod logins;
 mod lookup;
+mod metrics;
 mod outage;
 mod plans;
 mod platform;

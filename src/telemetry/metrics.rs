@@ -1,0 +1,420 @@
+//! Metrics: what a service counts and measures, in Prometheus' text format.
+//!
+//! | metric | kind | labels | tells |
+//! | --- | --- | --- | --- |
+//! | `publish_http_requests_total` | counter | `route`, `method`, `status` | requests that were answered |
+//! | `publish_http_request_duration_seconds` | histogram | `route` | how long answers took, up to their head |
+//! | `publish_accept_batch_size` | histogram | – | articles that were accepted in one statement |
+//! | `publish_accept_waiting` | gauge | – | articles that wait for a writer |
+//! | `publish_queue_oldest_age_seconds` | gauge | `queue` | how long the oldest of what is due has been due |
+//! | `publish_queue_tenants_due` | gauge | `queue` | tenants that have something due |
+//! | `publish_in_hand` | gauge | `queue` | slots that are taken |
+//! | `publish_outcomes_total` | counter | `platform`, `verdict` | runs of publications that ended |
+//! | `publish_callback_tries_total` | counter | `outcome` | tries of callbacks that ended |
+//! | `publish_callback_lag_seconds` | histogram | – | from an event's writing to its first try |
+//! | `publish_pool_connections` | gauge | `pool`, `state` | connections to the database |
+//!
+//! Counts are of this process since its start, so they are summed over nodes. The two about a queue are what this
+//! node's walk saw of the whole database: of these, take the largest. A node shows what its roles have.
+//!
+//! Every label's values come from a closed set: a caller cannot make a new series. No tenant, account or article is
+//! named, but how much is published is nobody else's business: `/metrics` asks for no key and belongs on a private
+//! network.
+//!
+//! A service has a recorder of its own and none is installed for the process: two services in one process, as in
+//! tests, do not count each other's requests. What is a state rather than a count is read when somebody asks, from
+//! memory; no answer asks the database, so that it can be had when that is in trouble.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
+use tokio_util::sync::CancellationToken;
+
+/// How an answer with metrics says what it is.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A label's value where nothing of its closed set fits: no such route, no such platform.
+pub const NONE: &str = "none";
+
+/// How often measurements are put into their buckets while nobody asks for them; until then each takes memory.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// From the fastest look-up to beyond the 2 s within which "unavailable" comes.
+const ANSWER_SECONDS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
+
+/// Up to what one statement takes.
+const BATCH_SIZES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+
+/// From a wake-up within the process, over a node's poll, to an outage of hours.
+const LAG_SECONDS: &[f64] = &[0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
+
+/// What a metric is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// It only rises.
+    Counter,
+    /// It rises and falls.
+    Gauge,
+    /// Measurements, counted up to these bounds.
+    Histogram(&'static [f64]),
+}
+
+/// A metric: all that can be seen of one name.
+#[derive(Debug, Clone, Copy)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// What it is measured in.
+    pub unit: Unit,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it tells, and what a reader must know.
+    pub help: &'static str,
+}
+
+/// Requests answered.
+pub const HTTP_REQUESTS: Metric = Metric {
+    name: "publish_http_requests_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["route", "method", "status"],
+    help: "Requests that were answered, by the route's pattern (none: no such route), the method (other: none of \
+           ours) and the HTTP status.",
+};
+
+/// How long answers took.
+pub const HTTP_DURATION: Metric = Metric {
+    name: "publish_http_request_duration_seconds",
+    kind: Kind::Histogram(ANSWER_SECONDS),
+    unit: Unit::Seconds,
+    labels: &["route"],
+    help: "How long answers took, from the request's head to the answer's head.",
+};
+
+/// Batches of articles.
+pub const ACCEPT_BATCH: Metric = Metric {
+    name: "publish_accept_batch_size",
+    kind: Kind::Histogram(BATCH_SIZES),
+    unit: Unit::Count,
+    labels: &[],
+    help: "How many articles were gathered and written together.",
+};
+
+/// The queue before the writers.
+pub const ACCEPT_WAITING: Metric = Metric {
+    name: "publish_accept_waiting",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &[],
+    help: "Articles that wait for a writer now; when the queue is full, callers get 503.",
+};
+
+/// The age of a queue's oldest.
+pub const QUEUE_AGE: Metric = Metric {
+    name: "publish_queue_oldest_age_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    labels: &["queue"],
+    help: "For how long the oldest of what is due has been due, in the whole database, as of this node's last lap \
+           and grown since; 0: nothing is due. What waits for its account's pace is due as well.",
+};
+
+/// Tenants with work.
+pub const QUEUE_TENANTS: Metric = Metric {
+    name: "publish_queue_tenants_due",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["queue"],
+    help: "Tenants that have something due, in the whole database, as of this node's last lap.",
+};
+
+/// Slots taken.
+pub const IN_HAND: Metric = Metric {
+    name: "publish_in_hand",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["queue"],
+    help: "Slots of this node that are taken: one for each run or delivery under way, and while a tenant's claim is \
+           made, those it may need.",
+};
+
+/// Runs ended.
+pub const OUTCOMES: Metric = Metric {
+    name: "publish_outcomes_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["platform", "verdict"],
+    help: "Runs of publications that ended, by platform (none: not set up here) and what came of them: the reason in \
+           the task's history; confirming: it is not known yet; not_recorded: somebody else has it by now, or the \
+           service is stopping.",
+};
+
+/// Callbacks tried.
+pub const CALLBACK_TRIES: Metric = Metric {
+    name: "publish_callback_tries_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["outcome"],
+    help: "Tries of callbacks that ended, by the callback's status from then on; pending: it is tried again.",
+};
+
+/// How late callbacks are.
+pub const CALLBACK_LAG: Metric = Metric {
+    name: "publish_callback_lag_seconds",
+    kind: Kind::Histogram(LAG_SECONDS),
+    unit: Unit::Seconds,
+    labels: &[],
+    help: "From the writing of an event to the claim for its callback's first try, on the database's clock; holds \
+           the schedule's first wait.",
+};
+
+/// Connections to the database.
+pub const POOL: Metric = Metric {
+    name: "publish_pool_connections",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &["pool", "state"],
+    help: "Connections to the database, by pool (api: for requests; loops: for workers and dispatchers); idle and \
+           used are open, max is how many may be.",
+};
+
+/// All of them.
+pub const ALL: [Metric; 11] = [
+    HTTP_REQUESTS,
+    HTTP_DURATION,
+    ACCEPT_BATCH,
+    ACCEPT_WAITING,
+    QUEUE_AGE,
+    QUEUE_TENANTS,
+    IN_HAND,
+    OUTCOMES,
+    CALLBACK_TRIES,
+    CALLBACK_LAG,
+    POOL,
+];
+
+/// How a queue stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueReading {
+    /// How long the oldest of what is due has been due.
+    pub oldest_age: Duration,
+    /// How many tenants have something due.
+    pub tenants_due: usize,
+    /// How many slots are taken.
+    pub in_hand: usize,
+}
+
+/// How a pool of connections stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolReading {
+    /// Open and free.
+    pub idle: u32,
+    /// Open and in use.
+    pub used: u32,
+    /// How many may be open.
+    pub max: u32,
+}
+
+/// Sets the gauges of one thing.
+type Reading = Box<dyn Fn() + Send + Sync>;
+
+/// The metrics of one service; cheap to clone.
+#[derive(Clone)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    recorder: PrometheusRecorder,
+    readings: Mutex<Vec<Reading>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// A recorder in which every metric is described and none counted.
+    #[must_use]
+    pub fn new() -> Self {
+        let bounded = ALL.iter().try_fold(PrometheusBuilder::new(), |builder, metric| match metric.kind {
+            Kind::Histogram(bounds) => {
+                builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), bounds)
+            }
+            Kind::Counter | Kind::Gauge => Ok(builder),
+        });
+        // Refused is only an empty list of bounds, and none of ours is.
+        let recorder = bounded.unwrap_or_default().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            for Metric { name, kind, unit, help, .. } in ALL {
+                match kind {
+                    Kind::Counter => describe_counter!(name, unit, help),
+                    Kind::Gauge => describe_gauge!(name, unit, help),
+                    Kind::Histogram(_) => describe_histogram!(name, unit, help),
+                }
+            }
+        });
+        Self { inner: Arc::new(Inner { recorder, readings: Mutex::default() }) }
+    }
+
+    /// A request was answered: `route` is the pattern it fits, or [`NONE`].
+    pub fn answered(&self, route: &str, method: &str, status: u16, took: Duration) {
+        self.record(|| {
+            let labels = [
+                ("route", route.to_owned()),
+                ("method", known_method(method).to_owned()),
+                ("status", status.to_string()),
+            ];
+            counter!(HTTP_REQUESTS.name, &labels).increment(1);
+            histogram!(HTTP_DURATION.name, &labels[..1]).record(took);
+        });
+    }
+
+    /// So many articles are written together.
+    pub fn batch_accepted(&self, articles: usize) {
+        self.record(|| histogram!(ACCEPT_BATCH.name).record(as_number(articles)));
+    }
+
+    /// A run ended: `platform` is one that is set up, or [`NONE`].
+    pub fn run_ended(&self, platform: &'static str, verdict: &'static str) {
+        self.record(|| counter!(OUTCOMES.name, "platform" => platform, "verdict" => verdict).increment(1));
+    }
+
+    /// A callback is in hand for its first try, so many seconds after its event was written.
+    pub fn callback_begun(&self, lag_seconds: f64) {
+        self.record(|| histogram!(CALLBACK_LAG.name).record(lag_seconds.max(0.0)));
+    }
+
+    /// A try of a callback ended: `outcome` is the callback's status from now on.
+    pub fn callback_tried(&self, outcome: &'static str) {
+        self.record(|| counter!(CALLBACK_TRIES.name, "outcome" => outcome).increment(1));
+    }
+
+    /// How many articles wait for a writer is read from `waiting`, at every scrape.
+    pub fn watch_accepting(&self, waiting: impl Fn() -> usize + Send + Sync + 'static) {
+        self.watch(move || gauge!(ACCEPT_WAITING.name).set(as_number(waiting())));
+    }
+
+    /// How a queue stands is read from `queue`, at every scrape.
+    pub fn watch_queue(&self, name: &'static str, queue: impl Fn() -> QueueReading + Send + Sync + 'static) {
+        self.watch(move || {
+            let QueueReading { oldest_age, tenants_due, in_hand } = queue();
+            gauge!(QUEUE_AGE.name, "queue" => name).set(oldest_age.as_secs_f64());
+            gauge!(QUEUE_TENANTS.name, "queue" => name).set(as_number(tenants_due));
+            gauge!(IN_HAND.name, "queue" => name).set(as_number(in_hand));
+        });
+    }
+
+    /// How a pool stands is read from `pool`, at every scrape.
+    pub fn watch_pool(&self, name: &'static str, pool: impl Fn() -> PoolReading + Send + Sync + 'static) {
+        self.watch(move || {
+            let PoolReading { idle, used, max } = pool();
+            for (state, connections) in [("idle", idle), ("used", used), ("max", max)] {
+                gauge!(POOL.name, "pool" => name, "state" => state).set(connections);
+            }
+        });
+    }
+
+    /// Everything, in Prometheus' text format 0.0.4. Reads memory only.
+    #[must_use]
+    pub fn render(&self) -> String {
+        self.record(|| {
+            for reading in &*self.inner.readings.lock().unwrap_or_else(PoisonError::into_inner) {
+                reading();
+            }
+        });
+        self.inner.recorder.handle().render()
+    }
+
+    /// Keeps the memory of measurements small, also where nobody asks for them; until stopped.
+    pub async fn keep(self, stop: CancellationToken) {
+        let handle = self.inner.recorder.handle();
+        while stop.run_until_cancelled(tokio::time::sleep(UPKEEP)).await.is_some() {
+            handle.run_upkeep();
+        }
+    }
+
+    fn record(&self, what: impl FnOnce()) {
+        metrics::with_local_recorder(&self.inner.recorder, what);
+    }
+
+    fn watch(&self, reading: impl Fn() + Send + Sync + 'static) {
+        self.inner.readings.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(reading));
+    }
+}
+
+/// A method of HTTP (RFC 9110 §9, RFC 5789); whatever else a caller may think of is one more.
+fn known_method(method: &str) -> &'static str {
+    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
+    KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
+}
+
+/// What is counted here is far below the 2^53 up to which floating point is exact.
+#[expect(clippy::cast_precision_loss, reason = "bounded by the machine's memory, and by our queues")]
+fn as_number(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_above_says_what_there_is() {
+        let kind = |kind| match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram(_) => "histogram",
+        };
+        let rows = ALL.map(|metric| {
+            let labels =
+                metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+            let labels = if labels.is_empty() { "–" } else { &labels };
+            format!("//! | `{}` | {} | {labels} |", metric.name, kind(metric.kind))
+        });
+        let table = include_str!("metrics.rs").lines().filter(|line| line.starts_with("//! | `"));
+        let table = table.collect::<Vec<_>>();
+        assert_eq!(table.len(), rows.len());
+        for (line, row) in table.iter().zip(&rows) {
+            assert!(line.starts_with(row), "{line}\n{row}");
+        }
+    }
+
+    #[test]
+    fn two_services_do_not_count_each_other() {
+        let (one, other) = (Metrics::new(), Metrics::new());
+        one.callback_tried("delivered");
+        assert!(one.render().contains("publish_callback_tries_total{outcome=\"delivered\"} 1\n"));
+        assert!(!other.render().contains("publish_callback_tries_total"));
+    }
+
+    #[test]
+    fn measurements_fall_into_the_buckets_of_their_metric() {
+        let metrics = Metrics::new();
+        metrics.answered("/publish", "POST", 200, Duration::from_millis(1_500));
+        metrics.batch_accepted(128);
+        let text = metrics.render();
+        let bucket = |le: &str, count| {
+            let line = format!(
+                "publish_http_request_duration_seconds_bucket{{route=\"/publish\",le=\"{le}\"}} {count}\n"
+            );
+            assert!(text.contains(&line), "{line}{text}");
+        };
+        bucket("1", 0);
+        bucket("2", 1);
+        assert!(text.contains("publish_accept_batch_size_bucket{le=\"64\"} 0\n"), "{text}");
+        assert!(text.contains("publish_accept_batch_size_bucket{le=\"128\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn methods_that_callers_think_up_are_one() {
+        assert_eq!(["GET", "get", "BREW", ""].map(known_method), ["GET", "other", "other", "other"]);
+    }
+}
