@@ -1,6 +1,7 @@
 //! Articles as callers send them: parsed once, valid from then on.
 //!
 //! [`Submission::parse`] reads the body of `POST /publish` and reports everything that is wrong with it at once;
+//! [`ArticlePatch`] reads by the same rules what is to change in a draft;
 //! [`Digests`] tell whether something else was sent under the same `external_id`; [`PublishRequest`] describes the same
 //! fields in the OpenAPI document, from the same table of rules.
 
@@ -16,13 +17,16 @@ use crate::account::GroupCode;
 
 mod digest;
 mod parse;
+mod patch;
 mod schema;
 mod url;
 
 pub use digest::{Digests, OptionsSent};
-pub use parse::{FieldError, Invalid};
-pub use schema::PublishRequest;
+pub use patch::{ArticlePatch, Draft};
+pub use schema::{PatchRequest, PublishRequest};
 pub use url::is_http_url;
+
+pub use crate::fields::{FieldError, Invalid};
 
 /// The longest `external_id`, in characters (Unicode scalar values).
 pub const EXTERNAL_ID_MAX: usize = 200;
@@ -154,6 +158,30 @@ pub enum OnDuplicate {
     Return,
     /// 409: strict mode.
     Reject,
+}
+
+impl OnDuplicate {
+    /// The name used in the API and in the database.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Return => "return",
+            Self::Reject => "reject",
+        }
+    }
+}
+
+/// A text that is no such mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there are return and reject")]
+pub struct BadOnDuplicate;
+
+impl FromStr for OnDuplicate {
+    type Err = BadOnDuplicate;
+
+    fn from_str(text: &str) -> Result<Self, BadOnDuplicate> {
+        [Self::Return, Self::Reject].into_iter().find(|mode| mode.as_str() == text).ok_or(BadOnDuplicate)
+    }
 }
 
 /// The body of `POST /publish`, valid.

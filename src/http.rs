@@ -12,14 +12,18 @@ use utoipa_axum::routes;
 
 use crate::clock::SharedClock;
 use crate::outbound::Policy;
-use crate::store::Store;
+use crate::store::{Store, Telling};
 use crate::task::accept::Acceptor;
+use crate::turns::Wake;
 
 mod admission;
 mod callbacks;
+mod drafts;
 mod health;
 mod problem;
 mod publish;
+mod task_actions;
+mod task_requests;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
@@ -32,6 +36,12 @@ pub struct AppState {
     pub store: Store,
     /// Accepts articles.
     pub acceptor: Acceptor,
+    /// How ends are told.
+    pub telling: Telling,
+    /// Wakes the workers.
+    pub work: Wake,
+    /// Wakes the dispatchers.
+    pub deliver: Wake,
     /// Which addresses may be called.
     pub policy: Arc<Policy>,
     /// The largest body, in bytes.
@@ -62,8 +72,12 @@ struct Document;
 fn described() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(publish::publish))
-        .routes(routes!(tasks::get_task))
+        .routes(routes!(tasks::get_task, drafts::patch_task))
         .routes(routes!(tasks::get_history))
+        .routes(routes!(drafts::submit_task))
+        .routes(routes!(task_actions::cancel_task))
+        .routes(routes!(task_actions::retry_task))
+        .routes(routes!(task_actions::add_accounts))
         .routes(routes!(callbacks::get_callback))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

@@ -50,13 +50,14 @@
 //! | [`cli`] | the commands, one file each |
 //! | [`lifecycle`] | a service from start to stop |
 //! | [`http`] | the routes, one file per resource; problems; what each request passes first |
-//! | [`task`] | accepting, working, settling; the states and the decisions of a run, pure |
+//! | [`task`] | accepting, working, settling; the states, the decisions of a run and of what callers do to a task, pure |
 //! | [`callback`] | delivering; events and signatures, pure |
 //! | [`turns`], [`gather`] | tenants in turn, and writing together what comes together: what the loops share |
 //! | [`connector`] | the trait, and one file per platform |
 //! | [`outbound`] | the one guarded HTTP client |
 //! | [`store`] | all SQL, one file per aggregate |
 //! | [`article`], [`account`], [`tenant`] | parsed values: what exists is valid |
+//! | [`fields`] | the fields of a JSON body, and all that is wrong with them |
 //! | [`vault`], [`json`], [`retry`], [`clock`], [`config`], [`telemetry`], [`local_postgres`] | the ground |
 
 pub mod account;
@@ -66,6 +67,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod connector;
+pub mod fields;
 pub mod gather;
 pub mod http;
 pub mod json;

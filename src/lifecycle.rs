@@ -91,6 +91,9 @@ impl Service {
         let state = AppState {
             store: api.clone(),
             acceptor,
+            telling: telling(plan.callback_schedule.wait(0).unwrap_or_default()),
+            work: work.clone(),
+            deliver: deliver.clone(),
             policy: Arc::new(plan.policy.clone()),
             body_limit: plan.body_limit,
             clock: clock.clone(),

@@ -1,8 +1,8 @@
 //! All SQL: one file per aggregate. Nothing above this room names `sqlx`.
 //!
 //! Every statement on an article's path names the tenant. Due times, leases and pacing run on the database's clock, `now()`, to which each
-//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: publications,
-//! tasks, lanes, feed, each sorted by key; callbacks, then receivers.
+//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: accounts, groups,
+//! publications, tasks, lanes, feed, each sorted by key; callbacks, then receivers.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,11 +14,14 @@ use sqlx::{Connection, PgPool};
 use crate::clock::SharedClock;
 
 mod accounts;
+mod actions;
 mod callbacks;
 mod codec;
+mod drafts;
 mod due;
 mod events;
 mod history;
+mod hold;
 mod journal;
 mod logins;
 mod moves;
@@ -27,6 +30,7 @@ mod tasks;
 mod tenants;
 
 pub use accounts::{Member, NewAccount};
+pub use actions::{Acted, ActedOr, Cancellation, Retry};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use due::{Due, Queue};
 pub use history::{HistoryRow, HistorySource};

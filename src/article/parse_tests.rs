@@ -108,14 +108,6 @@ fn a_time_is_read_as_the_database_keeps_it() {
 }
 
 #[test]
-fn a_flood_of_unknown_fields_gets_a_short_answer() {
-    let many = (0..10_000).map(|n| format!(",\"x{n}\":0")).collect::<Vec<_>>().concat();
-    let errors = errors(&body(&many));
-    assert_eq!(errors.len(), UNKNOWN_FIELDS_TOLD + 1);
-    assert!(errors.iter().all(|(_, code)| *code == "unknown_field"));
-}
-
-#[test]
 fn what_cannot_be_read_is_bad_json() {
     for bad in [
         body(",\"title\":\"again\""),
@@ -134,5 +126,4 @@ fn what_cannot_be_read_is_bad_json() {
 fn a_misspelt_field_names_the_right_one() {
     let Err(Invalid::Fields(errors)) = parse(&body(r#","callback_ulr":"https://h/""#)) else { panic!() };
     assert_eq!(errors[0].detail, "there is no such field; did you mean \"callback_url\"?");
-    assert!(!alike("title", "callback"));
 }

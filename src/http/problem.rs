@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use utoipa::openapi::{self, RefOr};
 use utoipa::{IntoResponses, ToSchema};
 
-use crate::article::FieldError;
+use crate::fields::{FieldError, Invalid};
 use crate::store::StoreError;
 
 /// The media type of a problem document.
@@ -41,6 +41,8 @@ pub enum Kind {
     UnsupportedMediaType,
     /// Strict mode, and the `external_id` exists.
     DuplicateExternalId,
+    /// The state of what it speaks of does not allow it.
+    Conflict,
     /// The body is over its limit.
     PayloadTooLarge,
     /// Fields break rules.
@@ -74,6 +76,7 @@ impl Kind {
                 (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body must be JSON")
             }
             Self::DuplicateExternalId => (S::CONFLICT, "duplicate_external_id", "This external_id exists"),
+            Self::Conflict => (S::CONFLICT, "conflict", "The state does not allow it"),
             Self::PayloadTooLarge => (S::PAYLOAD_TOO_LARGE, "payload_too_large", "The body is too large"),
             Self::ValidationFailed => (S::UNPROCESSABLE_ENTITY, "validation_failed", "Fields break rules"),
             Self::UnknownGroup => (S::UNPROCESSABLE_ENTITY, "unknown_group", "There is no such group"),
@@ -167,6 +170,15 @@ impl IntoResponse for Problem {
         let mut response = self.kind.facts().0.into_response();
         response.extensions_mut().insert(self);
         response
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(invalid: Invalid) -> Self {
+        match invalid {
+            Invalid::Json(error) => Self::new(Kind::InvalidJson, error.to_string()),
+            Invalid::Fields(errors) => Self::invalid_fields(errors),
+        }
     }
 }
 

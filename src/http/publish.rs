@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::AppState;
 use super::admission::{Caller, NoQuery, idempotency_key, json_body};
 use super::problem::{Kind, Problem, errors};
-use crate::article::{Invalid, PublishRequest, Submission};
+use crate::article::{PublishRequest, Submission};
 use crate::callback::event::ErrorView;
 use crate::store::PublicationRow;
 use crate::task::accept::{Acceptance, NotAccepted, Warning};
@@ -145,10 +145,7 @@ pub(super) async fn publish(
     let key = idempotency_key(&headers)?;
     let body = json_body(&headers, body, state.body_limit).await?;
     let check = |url: &str| state.policy.check_url(url).map(|_| ()).map_err(|refusal| refusal.to_string());
-    let submission = Submission::parse(&body, check).map_err(|invalid| match invalid {
-        Invalid::Json(error) => Problem::new(Kind::InvalidJson, error.to_string()),
-        Invalid::Fields(errors) => Problem::invalid_fields(errors),
-    })?;
+    let submission = Submission::parse(&body, check)?;
     let group_code = submission.group_code.clone();
     let accepted = caller.within(state.acceptor.accept(caller.tenant_id, submission, key)).await?;
     match accepted {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -125,7 +124,7 @@ impl Acceptor {
         idempotency_key: Option<String>,
     ) -> Result<Acceptance, NotAccepted> {
         let metadata = submission.metadata.clone().unwrap_or_else(|| "{}".to_owned());
-        let digests = Digests::of(&submission.content, &canonical(&metadata));
+        let digests = Digests::of(&submission.content, &json::canonical_text(&metadata));
         let task = NewTask {
             tenant_id,
             task_id: self.clock.new_id(),
@@ -149,12 +148,6 @@ impl Acceptor {
         }
         Ok(acceptance)
     }
-}
-
-/// The parser has read this text before, so it can be read.
-fn canonical(metadata: &str) -> String {
-    let raw = serde_json::from_str::<&RawValue>(metadata).map_err(Into::into);
-    raw.and_then(json::canonical).unwrap_or_else(|_| metadata.to_owned())
 }
 
 /// Holds what was sent against what is stored.
