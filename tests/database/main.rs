@@ -5,9 +5,13 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests, but misses what tests share")]
 
 mod accept;
+mod action_races;
+mod actions;
 mod callbacks;
+mod cancel_race;
 mod claims;
 mod contract;
+mod drafts;
 mod harness;
 mod invariants;
 mod leases;
@@ -16,5 +20,6 @@ mod plans;
 mod platform;
 mod races;
 mod receiver;
+mod retries;
 mod rules;
 mod settle;
