@@ -1,6 +1,7 @@
 //! Articles as callers send them: parsed once, valid from then on.
 //!
 //! [`Submission::parse`] reads the body of `POST /publish` and reports everything that is wrong with it at once;
+//! [`ArticlePatch`] reads by the same rules what is to change in a draft;
 //! [`Digests`] tell whether something else was sent under the same `external_id`; [`PublishRequest`] describes the same
 //! fields in the OpenAPI document, from the same table of rules.
 
@@ -16,11 +17,13 @@ use crate::account::GroupCode;
 
 mod digest;
 mod parse;
+mod patch;
 mod schema;
 mod url;
 
 pub use digest::{Digests, OptionsSent};
-pub use schema::{BatchArticle, PublishRequest};
+pub use patch::{ArticlePatch, Draft};
+pub use schema::{BatchArticle, PatchRequest, PublishRequest};
 pub use url::{callback_url, is_http_url};
 
 pub use crate::fields::{FieldError, Invalid};

@@ -26,6 +26,7 @@ mod admission;
 mod batch;
 mod bridge;
 mod callbacks;
+mod drafts;
 mod groups;
 mod health;
 mod list_body;
@@ -35,7 +36,9 @@ mod platforms;
 mod problem;
 mod publish;
 mod signing_secrets;
+mod task_actions;
 mod task_list;
+mod task_requests;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
@@ -110,15 +113,19 @@ fn described() -> OpenApiRouter<AppState> {
         .routes(routes!(batch::publish_batch))
         .routes(routes!(lookup::lookup))
         .routes(routes!(task_list::list_tasks))
-        .routes(routes!(tasks::get_task))
+        .routes(routes!(tasks::get_task, drafts::patch_task))
         .routes(routes!(tasks::get_history))
+        .routes(routes!(drafts::submit_task))
+        .routes(routes!(task_actions::cancel_task))
+        .routes(routes!(task_actions::retry_task))
+        .routes(routes!(task_actions::add_accounts))
+        .routes(routes!(bridge::post_results))
         .routes(routes!(accounts::put_account, accounts::get_account, accounts::delete_account))
         .routes(routes!(accounts::get_accounts))
         .routes(routes!(groups::put_group, groups::get_group, groups::delete_group))
         .routes(routes!(groups::get_groups))
         .routes(routes!(platforms::get_platforms))
         .routes(routes!(signing_secrets::get_signing_secrets))
-        .routes(routes!(bridge::post_results))
         .routes(routes!(callbacks::get_callback))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

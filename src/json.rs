@@ -200,6 +200,13 @@ pub fn canonical(raw: &RawValue) -> Result<String, InvalidJson> {
     Ok(out)
 }
 
+/// The [`canonical`] form of a text that was read before, so that it can be read.
+#[must_use]
+pub fn canonical_text(text: &str) -> String {
+    let raw = serde_json::from_str::<&RawValue>(text).map_err(Into::into);
+    raw.and_then(canonical).unwrap_or_else(|_| text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

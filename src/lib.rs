@@ -50,7 +50,7 @@
 //! | [`cli`] | the commands, one file each |
 //! | [`lifecycle`] | a service from start to stop |
 //! | [`http`] | the routes, one file per resource; problems; what each request passes first |
-//! | [`task`] | accepting, working, settling; the states and the decisions of a run, pure |
+//! | [`task`] | accepting, working, settling; the states, the decisions of a run and of what callers do to a task, pure |
 //! | [`callback`] | delivering; events and signatures, pure |
 //! | [`turns`], [`gather`] | tenants in turn, and writing together what comes together: what the loops share |
 //! | [`connector`] | the trait, and one file per platform |

@@ -15,13 +15,16 @@ use crate::clock::SharedClock;
 use crate::telemetry::metrics::PoolReading;
 
 mod accounts;
+mod actions;
 mod bridge;
 mod callbacks;
 mod codec;
+mod drafts;
 mod due;
 mod events;
 mod groups;
 mod history;
+mod hold;
 mod journal;
 mod locks;
 mod logins;
@@ -33,6 +36,7 @@ mod tasks;
 mod tenants;
 
 pub use accounts::{AccountDeleted, AccountPut, AccountRow, RESUME_WITHIN, Renewal, Terms};
+pub use actions::{Acted, ActedOr, Cancellation, Retry};
 pub use bridge::{ReportDoes, Standing};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use due::{Due, Queue};

@@ -1,6 +1,7 @@
 //! The one record of an article and its publications: accepted, worked, settled.
 
 pub mod accept;
+pub mod act;
 pub mod marker;
 pub mod report;
 pub mod run;

@@ -7,6 +7,7 @@ use utoipa::openapi::schema::{
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::patch::FIXED;
 use super::{
     AUTHOR_MAX, EXTERNAL_ID_MAX, IDEMPOTENCY_KEY_MAX, SUMMARY_MAX, Submission, TAG_MAX, TAGS_MAX, TITLE_MAX,
     URL_MAX,
@@ -58,6 +59,27 @@ fn object(description: &'static str, fields: &[&'static str]) -> RefOr<Schema> {
         object = object.property(*name, field(name, required.contains(name)));
     }
     required.into_iter().fold(object, ObjectBuilder::required).into()
+}
+
+/// The body of `PATCH /tasks/{external_id}` in the OpenAPI document. It is read by [`super::ArticlePatch::parse`].
+#[derive(Debug, Clone, Copy)]
+pub struct PatchRequest;
+
+impl ToSchema for PatchRequest {}
+
+impl PartialSchema for PatchRequest {
+    fn schema() -> RefOr<Schema> {
+        let needed = ["group_code", "title", "content_html"];
+        let object = ObjectBuilder::new()
+            .description(Some(
+                "What is to change in a draft (RFC 7396): a field that is not sent stays, one that is null is removed. \
+                 `metadata` is replaced as a whole. Unknown fields are refused.",
+            ))
+            .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+            .examples([json!({"title": "Hello again", "summary": null})]);
+        let names = Submission::FIELDS.iter().copied().filter(|name| !FIXED.contains(name));
+        names.fold(object, |object, name| object.property(name, field(name, needed.contains(&name)))).into()
+    }
 }
 
 fn field(name: &str, required: bool) -> Schema {

@@ -23,6 +23,9 @@ use crate::tenant::{ApiKey, Scope};
 /// The header that names a request.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The longest request id that is taken over from a caller, in characters.
@@ -198,13 +201,43 @@ pub(super) fn query(text: Option<&str>, known: &[&str]) -> Result<Vec<(String, S
 }
 
 /// Reads a JSON body of at most `limit` bytes.
-pub(super) async fn json_body(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
-    let declared = one_header(headers, &header::CONTENT_TYPE)?.unwrap_or_default();
-    let media_type = declared.split(';').next().unwrap_or_default().trim();
-    if !media_type.eq_ignore_ascii_case("application/json") {
-        let detail = "send the header Content-Type: application/json";
-        return Err(Problem::new(Kind::UnsupportedMediaType, detail));
+pub(super) async fn json_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
+    must_be(headers, &[JSON])?;
+    read_body(body, limit).await
+}
+
+/// Reads a merge patch (RFC 7396) of at most `limit` bytes; plain JSON is taken for one.
+pub(super) async fn patch_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
+    must_be(headers, &[MERGE_PATCH, JSON])?;
+    read_body(body, limit).await
+}
+
+/// Reads a JSON body of at most `limit` bytes that need not be there: then, or if it is null, it is an empty object.
+pub(super) async fn optional_json_body(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<Vec<u8>, Problem> {
+    let read = read_body(body, limit).await?;
+    if read.is_empty() {
+        return Ok(b"{}".to_vec());
     }
+    must_be(headers, &[JSON])?;
+    Ok(if read.trim_ascii() == b"null" { b"{}".to_vec() } else { read })
+}
+
+/// The media type of a body, one of these.
+fn must_be(headers: &HeaderMap, media_types: &[&str]) -> Result<(), Problem> {
+    let declared = one_header(headers, &header::CONTENT_TYPE)?.unwrap_or_default();
+    let declared = declared.split(';').next().unwrap_or_default().trim();
+    if media_types.iter().any(|one| declared.eq_ignore_ascii_case(one)) {
+        return Ok(());
+    }
+    let detail = format!("send the header Content-Type: {}", media_types.join(" or "));
+    Err(Problem::new(Kind::UnsupportedMediaType, detail))
+}
+
+async fn read_body(mut body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {

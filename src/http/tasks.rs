@@ -168,7 +168,7 @@ pub(super) struct HistoryEntry {
     pub account_id: Option<String>,
     /// Which run.
     pub round: Option<i32>,
-    /// Of a transition: the state before.
+    /// Of a transition: the state before; none where it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Of a transition: the state after.
@@ -212,7 +212,7 @@ impl From<HistoryRow> for HistoryEntry {
         };
         match row.source {
             HistorySource::Transition { from, to, reason } => {
-                Self { kind: "transition", from: Some(from), to: Some(to), reason: Some(reason), ..entry }
+                Self { kind: "transition", from, to: Some(to), reason: Some(reason), ..entry }
             }
             HistorySource::Attempt { kind, ended_at, outcome, detail } => Self {
                 kind: if kind == "probe" { "probe" } else { "try" },
@@ -234,11 +234,11 @@ impl From<HistoryRow> for HistoryEntry {
 }
 
 /// The id in a path. What cannot be an id is no task's.
-fn id(path: Result<Path<String>, PathRejection>) -> Result<ExternalId, Problem> {
+pub(super) fn id(path: Result<Path<String>, PathRejection>) -> Result<ExternalId, Problem> {
     path.ok().and_then(|Path(text)| text.parse().ok()).ok_or_else(not_found)
 }
 
-fn not_found() -> Problem {
+pub(super) fn not_found() -> Problem {
     Problem::new(Kind::NotFound, "there is no task with this external_id")
 }
 

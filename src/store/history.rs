@@ -14,8 +14,8 @@ const ENTRIES_MAX: i64 = 1_000;
 pub enum HistorySource {
     /// A publication changed its state, or its holder.
     Transition {
-        /// From.
-        from: String,
+        /// From; none where it began.
+        from: Option<String>,
         /// To.
         to: String,
         /// Why.
@@ -64,9 +64,11 @@ impl Store {
     /// The history of a task's publications, the oldest entry first.
     pub async fn history(&self, tenant_id: Uuid, task_id: Uuid) -> Result<Vec<HistoryRow>, StoreError> {
         let transitions = sqlx::query!(
-            "SELECT x.at, p.platform, p.account_id, x.round, x.from_status, x.to_status, x.reason
+            // What one transaction did has one time: only in this order can it move a publication on.
+            "SELECT x.at, p.platform, p.account_id, x.round, nullif(x.from_status, '') AS from_status, x.to_status, x.reason
             FROM transitions x JOIN publications p USING (tenant_id, publication_id)
-            WHERE x.tenant_id = $1 AND x.task_id = $2 ORDER BY x.at DESC, x.fence DESC LIMIT $3",
+            WHERE x.tenant_id = $1 AND x.task_id = $2 ORDER BY x.at DESC, x.fence DESC, array_position('{submitted,running}', x.to_status) DESC
+            LIMIT $3",
             tenant_id,
             task_id,
             ENTRIES_MAX,

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
+use sqlx::PgExecutor;
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -318,6 +319,16 @@ impl Store {
         external_id: &ExternalId,
         with_content: bool,
     ) -> Result<Option<TaskRow>, StoreError> {
+        Self::read_task(&self.pool, tenant_id, external_id, with_content).await
+    }
+
+    /// As [`Self::task`], as a transaction sees it.
+    pub(super) async fn read_task(
+        executor: impl PgExecutor<'_>,
+        tenant_id: Uuid,
+        external_id: &ExternalId,
+        with_content: bool,
+    ) -> Result<Option<TaskRow>, StoreError> {
         // One statement: a publication's end and the task's are seen together or not at all.
         let row = sqlx::query!(
             r#"SELECT t.task_id, t.external_id, t.group_code, t.callback_url, t.publish_at, t.created_at, t.submitted_at,
@@ -337,7 +348,7 @@ impl Store {
             external_id.as_str(),
             with_content,
         )
-        .fetch_optional(&self.pool)
+        .fetch_optional(executor)
         .await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some(TaskRow {

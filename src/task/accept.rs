@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -156,7 +155,7 @@ impl Acceptor {
 
     fn ask(&self, tenant_id: Uuid, defaults: &Defaults, mut sent: Submission, key: Option<String>) -> Asked {
         let metadata = sent.metadata.clone().unwrap_or_else(|| "{}".to_owned());
-        let digests = Digests::of(&sent.content, &canonical(&metadata));
+        let digests = Digests::of(&sent.content, &json::canonical_text(&metadata));
         let task = NewTask {
             tenant_id,
             task_id: self.clock.new_id(),
@@ -205,12 +204,6 @@ impl Question {
         }
         Ok(acceptance)
     }
-}
-
-/// The parser has read this text before, so it can be read.
-fn canonical(metadata: &str) -> String {
-    let raw = serde_json::from_str::<&RawValue>(metadata).map_err(Into::into);
-    raw.and_then(json::canonical).unwrap_or_else(|_| metadata.to_owned())
 }
 
 /// Holds what was sent against what is stored.

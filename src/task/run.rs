@@ -7,8 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use crate::connector::{Failure, Remote, Sighting, Verdict};
 use crate::store::OpenTries;
 
-/// The error code of what may have been published, or not.
-pub const OUTCOME_UNKNOWN: &str = "outcome_unknown";
+pub use crate::task::act::OUTCOME_UNKNOWN;
 
 /// How long an outcome may stay unknown before it is reported as such: a day, in which any operator has looked.
 pub const CONFIRM_LIMIT: TimeDelta = TimeDelta::hours(24);

@@ -314,7 +314,7 @@ async fn what_cannot_be_read_is_refused_by_name() {
         }
         for (method, path, allowed) in [
             (Method::GET, "/publish", "POST"),
-            (Method::DELETE, "/tasks/a", "GET,HEAD"),
+            (Method::DELETE, "/tasks/a", "GET,HEAD,PATCH"),
             (Method::PUT, "/healthz", "GET,HEAD"),
         ] {
             let reply = api.send(api.request(method, path)).await;

@@ -496,6 +496,29 @@ impl Api {
         self.send(self.posting(path, body.to_string())).await
     }
 
+    /// Does something to a task: `submit`, `cancel`, `retry` or `accounts`.
+    pub(crate) async fn act(&self, external_id: &str, action: &str, body: &Value) -> Reply {
+        self.post(&format!("{}/{action}", task_path(external_id)), body).await
+    }
+
+    pub(crate) async fn patch(&self, external_id: &str, body: &Value) -> Reply {
+        let request = self.request(Method::PATCH, &task_path(external_id));
+        self.send(request.header("content-type", "application/merge-patch+json").body(body.to_string())).await
+    }
+
+    /// The transitions of a task, as `from → to (reason)`.
+    pub(crate) async fn transitions(&self, external_id: &str) -> Vec<String> {
+        let history = self.get(&format!("{}/history", task_path(external_id))).await.ok();
+        let entries = history["entries"].as_array().unwrap().iter();
+        let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or("").to_owned();
+        entries
+            .filter(|entry| entry["kind"] == "transition")
+            .map(|entry| {
+                format!("{} → {} ({})", text(entry, "from"), text(entry, "to"), text(entry, "reason"))
+            })
+            .collect()
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Reply {
         self.send(self.request(Method::GET, path)).await
     }

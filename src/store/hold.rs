@@ -1,0 +1,187 @@
+//! A task all of whose publications are locked, for as long as a caller's action takes.
+
+use sqlx::PgTransaction;
+use uuid::Uuid;
+
+use super::{Move, Store, StoreError};
+use crate::article::ExternalId;
+use crate::task::act::{Account, HeldPublication, HeldTask};
+use crate::task::state::Status;
+
+/// How often a transaction is begun at most, because others changed the task while it waited for them: nobody changes one
+/// that often.
+const BEGINS_MAX: usize = 8;
+
+/// What is locked before the publications: it must not go while something is made of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Before<'a> {
+    /// Nothing.
+    Nothing,
+    /// The accounts of the task.
+    OwnAccounts,
+    /// These accounts.
+    Accounts(&'a [Account]),
+    /// The group of the task.
+    OwnGroup,
+    /// This group.
+    Group(&'a str),
+}
+
+/// A task whose publications are locked, and the transaction that does.
+pub(super) struct Held {
+    pub transaction: PgTransaction<'static>,
+    pub task: HeldTask,
+    /// Of the accounts that were to be locked, those that exist.
+    pub known: Vec<Account>,
+}
+
+impl Store {
+    /// Locks a task's publications, and what is asked for before them; none if there is no such task.
+    ///
+    /// A statement that has waited does not see what was added meanwhile, and locking that, too, would be out of order: so
+    /// it is looked again, and begun again if others were faster. Then, too, its time is later than theirs.
+    pub(super) async fn hold(
+        &self,
+        tenant_id: Uuid,
+        external_id: &ExternalId,
+        before: Before<'_>,
+    ) -> Result<Option<Held>, StoreError> {
+        for begun in 1..=BEGINS_MAX {
+            let mut transaction = self.pool.begin().await?;
+            let named = sqlx::query!(
+                "SELECT task_id, group_code FROM tasks WHERE tenant_id = $1 AND external_id = $2",
+                tenant_id,
+                external_id.as_str(),
+            )
+            .fetch_optional(&mut *transaction)
+            .await?;
+            let Some(named) = named else { return Ok(None) };
+            let group = match before {
+                Before::Group(code) => Some(code),
+                Before::OwnGroup => Some(named.group_code.as_str()),
+                _ => None,
+            };
+            if let Some(group) = group {
+                lock_group(tenant_id, group, &mut transaction).await?;
+            }
+            let known = lock_accounts(tenant_id, named.task_id, before, &mut transaction).await?;
+            let mut locked = sqlx::query_scalar!(
+                "SELECT publication_id FROM publications WHERE tenant_id = $1 AND task_id = $2
+                ORDER BY publication_id FOR UPDATE",
+                tenant_id,
+                named.task_id,
+            )
+            .fetch_all(&mut *transaction)
+            .await?;
+            let task = self.read_held(tenant_id, named.task_id, &mut transaction).await?;
+            let mut seen = task.publications.iter().map(|one| one.publication_id).collect::<Vec<_>>();
+            locked.sort_unstable();
+            seen.sort_unstable();
+            let moved_on = locked != seen || locked.is_empty() || task.group_code != named.group_code;
+            let later = task.publications.iter().any(|one| one.updated_at > task.now);
+            // A clock that was set back says nothing: in the end the locks are what counts.
+            if !moved_on && (!later || begun == BEGINS_MAX) {
+                return Ok(Some(Held { transaction, task, known }));
+            }
+            transaction.rollback().await?;
+        }
+        Err(StoreError::HeldUp(sqlx::Error::Protocol("others keep changing this task's accounts".to_owned())))
+    }
+
+    async fn read_held(
+        &self,
+        tenant_id: Uuid,
+        task_id: Uuid,
+        transaction: &mut PgTransaction<'_>,
+    ) -> Result<HeldTask, StoreError> {
+        // One statement: a change of the group is seen with the accounts that it brought.
+        let rows = sqlx::query!(
+            r#"SELECT t.group_code, t.publish_at, t.submitted_at, now() + $3::interval AS "now!",
+                p.publication_id AS "publication_id?", p.fence AS "fence?", p.platform AS "platform?",
+                p.account_id AS "account_id?", p.position AS "position?", p.status AS "status?: Status", p.url,
+                p.error_code, p.added AS "added?", p.updated_at AS "updated_at?",
+                a.hidden_at IS NOT NULL AS "account_deleted!"
+            FROM tasks t
+            LEFT JOIN publications p ON p.tenant_id = t.tenant_id AND p.task_id = t.task_id
+            LEFT JOIN accounts a ON a.tenant_id = p.tenant_id AND a.platform = p.platform AND a.account_id = p.account_id
+            WHERE t.tenant_id = $1 AND t.task_id = $2 ORDER BY p.position"#,
+            tenant_id,
+            task_id,
+            self.clock.skew() as _,
+        )
+        .fetch_all(&mut **transaction)
+        .await?;
+        let first = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let (group_code, now) = (first.group_code.clone(), first.now);
+        let (publish_at, submitted_at) = (first.publish_at, first.submitted_at);
+        let publications = rows.into_iter().filter_map(|row| {
+            Some(HeldPublication {
+                publication_id: row.publication_id?,
+                fence: row.fence?,
+                account: Account { platform: row.platform?, account_id: row.account_id? },
+                position: row.position?,
+                status: row.status?,
+                url: row.url,
+                error_code: row.error_code,
+                added: row.added?,
+                account_deleted: row.account_deleted,
+                updated_at: row.updated_at?,
+            })
+        });
+        let publications = publications.collect();
+        Ok(HeldTask { task_id, group_code, publish_at, submitted_at, now, publications })
+    }
+}
+
+/// A move of a publication from where it stands.
+pub(super) fn moving(tenant_id: Uuid, one: &HeldPublication, to: Status) -> Move {
+    Move::new(tenant_id, (one.publication_id, one.fence), (one.status, to))
+}
+
+/// Keeps a group's accounts as they are until the end of the transaction.
+async fn lock_group(
+    tenant_id: Uuid,
+    group_code: &str,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "SELECT group_code FROM groups WHERE tenant_id = $1 AND group_code = $2 FOR KEY SHARE",
+        tenant_id,
+        group_code,
+    )
+    .fetch_optional(&mut **transaction)
+    .await?;
+    Ok(())
+}
+
+/// Keeps accounts from being deleted until the end of the transaction; returns those that exist.
+async fn lock_accounts(
+    tenant_id: Uuid,
+    task_id: Uuid,
+    before: Before<'_>,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<Vec<Account>, StoreError> {
+    let named = match before {
+        Before::Accounts(named) => named,
+        Before::OwnAccounts => &[],
+        _ => return Ok(Vec::new()),
+    };
+    let own = matches!(before, Before::OwnAccounts);
+    let rows = sqlx::query!(
+        "SELECT a.platform, a.account_id FROM accounts a
+        WHERE a.tenant_id = $1 AND a.hidden_at IS NULL AND (a.platform, a.account_id) IN (
+            SELECT platform, account_id FROM unnest($3::text[], $4::text[]) AS u(platform, account_id)
+            UNION
+            SELECT p.platform, p.account_id FROM publications p WHERE $5 AND p.tenant_id = $1 AND p.task_id = $2)
+        ORDER BY a.platform, a.account_id FOR KEY SHARE OF a",
+        tenant_id,
+        task_id,
+        &named.iter().map(|one| one.platform.clone()).collect::<Vec<_>>(),
+        &named.iter().map(|one| one.account_id.clone()).collect::<Vec<_>>(),
+        own,
+    )
+    .fetch_all(&mut **transaction)
+    .await?;
+    let account = rows.into_iter().map(|row| Account { platform: row.platform, account_id: row.account_id });
+    Ok(account.collect())
+}
