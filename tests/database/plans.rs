@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use publish_ingest::store::{Queue, Store, TaskFilters};
+use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
 use sqlx::Executor;
 use sqlx::postgres::PgConnection;
@@ -149,6 +150,59 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
             .await;
             assert!(buffers < FEW, "who has callbacks due: {buffers} buffers, analyzed: {analyzed}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_parked_account_costs_what_expires_and_no_more() {
+    const DUE: usize = 40;
+    in_world(async |world: &World| {
+        let tenant_id = world.tenant.tenant_id;
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute(FINISHED).await.unwrap();
+        world.group(tenant_id, "parked", &["blog2"]).await;
+        let later = world.clock_now() + chrono::TimeDelta::days(300);
+        let articles = (0..3_000).map(|n| {
+            let mut task = world.new_task(&format!("parked-{n}"), "parked");
+            task.publish_at = (n >= DUE).then_some(later);
+            task
+        });
+        world.accept(&articles.collect::<Vec<_>>()).await;
+        world.execute("UPDATE lanes SET login_state = 'login_expired' WHERE account_id = 'blog2'").await;
+        world.store.close().await;
+        told(&mut connection).await;
+        let telling = telling(Duration::ZERO);
+        let (claimed, buffers) =
+            touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap()).await;
+        assert!(claimed.is_empty() && buffers < FEW, "claim: {buffers} buffers");
+        let (free, buffers) =
+            touched(world, async |store: &Store| store.next_free(tenant_id).await.unwrap()).await;
+        assert!(free.is_none() && buffers < FEW, "next free: {buffers} buffers");
+        let (expired, buffers) =
+            touched(world, async |store: &Store| store.expire_due(tenant_id, telling).await.unwrap()).await;
+        let most = i64::try_from(DUE).unwrap() * LIFE;
+        assert!(expired == DUE && buffers < most, "{expired} expired: {buffers} buffers");
+        let (expired, buffers) =
+            touched(world, async |store: &Store| store.expire_due(tenant_id, telling).await.unwrap()).await;
+        assert!(expired == 0 && buffers < FEW, "nothing more expired: {buffers} buffers");
+        let renew = "UPDATE lanes SET login_state = 'active', resume_from = now() - interval '7 days',
+            credentials_version = 2 WHERE account_id = 'blog2'";
+        world.execute(renew).await;
+        world.execute("UPDATE accounts SET credentials_version = 2 WHERE account_id = 'blog2'").await;
+        told(&mut connection).await;
+        let (resumed, buffers) =
+            touched(world, async |store: &Store| store.resume(tenant_id, telling).await.unwrap()).await;
+        assert!(resumed == DUE && buffers < most, "{resumed} resumed: {buffers} buffers");
+        let (resumed, buffers) =
+            touched(world, async |store: &Store| store.resume(tenant_id, telling).await.unwrap()).await;
+        assert!(resumed == 0 && buffers < FEW, "nothing more resumed: {buffers} buffers");
+        let id = "parked-2000".parse().unwrap();
+        let (cancelled, buffers) = touched(world, async |store: &Store| {
+            store.cancel(tenant_id, &id, telling).await.unwrap().unwrap().did.cancelled.len()
+        })
+        .await;
+        assert!(cancelled == 1 && buffers < FEW, "cancel: {buffers} buffers");
     })
     .await;
 }
