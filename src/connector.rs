@@ -21,7 +21,7 @@ use crate::fields::FieldError;
 mod describe;
 pub mod static_site;
 
-pub use describe::{ContentRule, Description};
+pub use describe::{ContentProblem, ContentRule, Description};
 
 /// A connector's answer, when it comes.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -157,6 +157,11 @@ pub trait Connector: Send + Sync {
     /// of it, with pointers below `/settings` and `/credentials`. Credentials that are needed and not there are
     /// `required` at `/credentials`. Nothing of the credentials stands in the answer but names of their members.
     fn check_account(&self, settings: &Value, credentials: Option<&Value>) -> Vec<FieldError>;
+
+    /// What would keep an article from being published, as far as it can be told without asking the platform.
+    fn check_content<'a>(&'a self, _: &'a Content) -> Answering<'a, Vec<ContentProblem>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
 
     /// What of the settings says where articles go: it must not change while publications of the account are submitted,
     /// running or `login_expired`, or an article would be looked for where it is not.

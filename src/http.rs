@@ -26,6 +26,7 @@ mod admission;
 mod batch;
 mod bridge;
 mod callbacks;
+mod check;
 mod drafts;
 mod groups;
 mod health;
@@ -111,6 +112,7 @@ fn described() -> OpenApiRouter<AppState> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(publish::publish))
         .routes(routes!(batch::publish_batch))
+        .routes(routes!(check::check))
         .routes(routes!(lookup::lookup))
         .routes(routes!(task_list::list_tasks))
         .routes(routes!(tasks::get_task, drafts::patch_task))

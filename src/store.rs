@@ -18,6 +18,7 @@ mod accounts;
 mod actions;
 mod bridge;
 mod callbacks;
+mod check;
 mod codec;
 mod drafts;
 mod due;
@@ -39,6 +40,7 @@ pub use accounts::{AccountDeleted, AccountPut, AccountRow, RESUME_WITHIN, Renewa
 pub use actions::{Acted, ActedOr, Cancellation, Retry};
 pub use bridge::{ReportDoes, Standing};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
+pub use check::AccountStanding;
 pub use due::{Due, Queue};
 pub use groups::{GroupPut, GroupRow, Member};
 pub use history::{HistoryRow, HistorySource};

@@ -17,6 +17,30 @@ pub struct Description {
     pub rules: Vec<ContentRule>,
 }
 
+/// What would keep an article from being published on a platform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ContentProblem {
+    /// Stable, `snake_case`.
+    #[schema(example = "content_too_complex")]
+    pub code: &'static str,
+    /// What it is and what to do.
+    pub detail: String,
+    /// The limit that is broken, if it is a number.
+    pub limit: Option<u64>,
+    /// Who says so.
+    pub source: Option<&'static str>,
+    /// When that was read: a date, as of RFC 3339.
+    pub as_of: Option<&'static str>,
+}
+
+impl ContentProblem {
+    /// A problem that no rule of the platform makes.
+    #[must_use]
+    pub fn new(code: &'static str, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), limit: None, source: None, as_of: None }
+    }
+}
+
 /// A rule of a platform for what is published there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ContentRule {

@@ -22,7 +22,10 @@ use tokio::task::spawn_blocking;
 use self::folder::Folder;
 use self::listing::Listing;
 use self::page::{Addresses, RenderError};
-use super::{Answering, Connector, Description, Failure, Guarantee, Job, Remote, Sighting, Verdict};
+use super::{
+    Answering, Connector, ContentProblem, Description, Failure, Guarantee, Job, Remote, Sighting, Verdict,
+};
+use crate::article::Content;
 use crate::clock::SharedClock;
 use crate::fields::FieldError;
 
@@ -178,6 +181,10 @@ impl Connector for StaticSite {
         account::site(settings)
     }
 
+    fn check_content<'a>(&'a self, content: &'a Content) -> Answering<'a, Vec<ContentProblem>> {
+        Box::pin(self.shared.rendering_problems(content))
+    }
+
     /// As [`Connector::find`]. Settings or names that cannot name a page: there is none, [`Sighting::Absent`].
     fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting> {
         Box::pin(async move {
@@ -249,6 +256,20 @@ impl Shared {
         let remote = site.remote(marker);
         self.listed(site, marker).await;
         Verdict::Done(remote)
+    }
+
+    /// What keeps an article from becoming a page.
+    async fn rendering_problems(&self, content: &Content) -> Vec<ContentProblem> {
+        let permit = self.renders.clone().acquire_owned().await;
+        let html = content.content_html.clone();
+        let settled = spawn_blocking(move || {
+            let _permit = permit;
+            body::settled(&html).map(|_| ())
+        });
+        match settled.await {
+            Ok(Err(why)) => vec![ContentProblem::new("content_too_complex", why.to_string())],
+            Ok(Ok(())) | Err(_) => Vec::new(),
+        }
     }
 
     /// Renders and places the page.

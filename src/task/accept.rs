@@ -21,6 +21,8 @@ use crate::task::state::Status;
 use crate::telemetry::metrics::Metrics;
 use crate::turns::Wake;
 
+pub mod check;
+
 /// Four writers keep the disk busy while batches grow; beyond 128 rows a batch gains little; 4,096 requests of 64 MiB in all
 /// may wait, which at the slowest rate seen is below a second of work.
 const BOUNDS: Bounds =

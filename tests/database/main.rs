@@ -13,6 +13,7 @@ mod batch;
 mod bridge;
 mod callbacks;
 mod cancel_race;
+mod check;
 mod claims;
 mod contract;
 mod defaults;
