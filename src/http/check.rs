@@ -116,12 +116,11 @@ pub(super) async fn check(
 }
 
 async fn look_at(state: &AppState, account: AccountStanding, content: &Content) -> CheckedAccount {
-    let mut problems = match state.connectors.get(account.platform.as_str()) {
-        Some(connector) => connector.check_content(content).await,
-        None => {
-            let detail = "this platform is not set up here: the operator must set it up";
-            vec![ContentProblem::new("platform_not_set_up", detail)]
-        }
+    let mut problems = if let Some(connector) = state.connectors.get(account.platform.as_str()) {
+        connector.check_content(content).await
+    } else {
+        let detail = "this platform is not set up here: the operator must set it up";
+        vec![ContentProblem::new("platform_not_set_up", detail)]
     };
     let active = account.login_state == "active";
     if !active {
