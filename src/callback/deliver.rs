@@ -147,8 +147,13 @@ impl Dispatcher {
         let then = then(answer.as_ref().ok().map(|answer| answer.status), next, asked);
         let outcome = then.status();
         self.metrics.callback_tried(outcome);
-        tracing::info!(event_id = %one.event_id, tries, outcome, "callback tried");
         let (http_status, answer_head, error) = describe(answer);
+        if then == Then::Delivered {
+            tracing::info!(event_id = %one.event_id, tries, "callback delivered");
+        } else {
+            // Not the URL: it may hold a secret. The event's callback names it.
+            tracing::warn!(event_id = %one.event_id, tries, outcome, http_status, error, "callback not delivered");
+        }
         let (tenant_id, event_id, fence) = (one.tenant_id, one.event_id, one.fence);
         let record = RecordedTry { tenant_id, event_id, fence, took, http_status, answer_head, error, then };
         // Not recorded: the service is stopping, and the lease will run out.

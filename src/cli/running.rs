@@ -99,10 +99,14 @@ pub(super) enum Schema {
 /// Prepares the database; one that is just starting is waited for.
 pub(super) async fn prepare(store: &Store, url: &str, schema: Schema) -> Result<(), StoreError> {
     let begun = tokio::time::timeout(DATABASE_WITHIN, async {
+        let mut told = String::new();
         loop {
             match prepare_once(store, url, schema).await {
                 Err(error) if error.is_passing() => {
-                    tracing::warn!(%error, "waiting for the database");
+                    if told != error.to_string() {
+                        tracing::warn!(%error, "waiting for the database");
+                        told = error.to_string();
+                    }
                     tokio::time::sleep(DATABASE_AGAIN).await;
                 }
                 done => return done,

@@ -124,7 +124,8 @@ fn task(task: &Value) -> String {
         } else {
             format!("{}: {}", shown(error, "code"), shown(error, "message"))
         };
-        format!("  {}  {}  {what}", account(one), shown(one, "status"))
+        let phase = one["phase"].as_str().map_or(String::new(), |phase| format!(" ({phase})"));
+        format!("  {}  {}{phase}  {what}", account(one), shown(one, "status"))
     };
     let head = format!("{}  {}  {}", shown(task, "external_id"), shown(task, "status"), shown(task, "title"));
     format!("{head}\n{}", lines(list(task, "publications"), publication))

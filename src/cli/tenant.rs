@@ -3,11 +3,11 @@
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{Database, Failure, print, vault};
+use super::{Database, Failure, print, say, vault};
 use crate::article::{OnDuplicate, callback_url};
 use crate::clock::SharedClock;
 use crate::config::Secret;
-use crate::store::DefaultsChange;
+use crate::store::{DefaultsChange, Tenant as StoredTenant};
 use crate::tenant::TenantName;
 
 #[derive(Subcommand)]
@@ -76,10 +76,14 @@ impl Tenant {
                 let callback_url = if no_callback_url { Some(None) } else { callback_url.map(Some) };
                 let change = DefaultsChange { callback_url, on_duplicate };
                 let name = name.as_str();
-                if !database.open(clock).await?.set_defaults(name, &change).await? {
+                let store = database.open(clock).await?;
+                if !store.set_defaults(name, &change).await? {
                     return Err(Failure::Told(format!(
                         "there is no tenant {name}: see `publish-ingest tenant list`"
                     )));
+                }
+                if let Some(tenant) = store.tenant_named(name).await? {
+                    say(described(&tenant));
                 }
             }
             Self::List { database, json } => {
@@ -90,7 +94,8 @@ impl Tenant {
                         "callback_url": tenant.defaults.callback_url, "on_duplicate": tenant.defaults.on_duplicate,
                     })
                 });
-                let lines = tenants.iter().map(|tenant| format!("{}  {}", tenant.tenant_id, tenant.name));
+                let lines =
+                    tenants.iter().map(|tenant| format!("{}  {}", tenant.tenant_id, described(tenant)));
                 print(
                     json,
                     &json!({"tenants": facts.collect::<Vec<_>>()}),
@@ -100,4 +105,11 @@ impl Tenant {
         }
         Ok(())
     }
+}
+
+/// A tenant and its defaults, in a line.
+fn described(tenant: &StoredTenant) -> String {
+    let callback_url = tenant.defaults.callback_url.as_deref().unwrap_or("none");
+    let on_duplicate = tenant.defaults.on_duplicate.as_str();
+    format!("{}  callback_url {callback_url}  on_duplicate {on_duplicate}", tenant.name)
 }

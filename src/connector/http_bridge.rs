@@ -115,6 +115,9 @@ fn verdict(answer: Result<Answer, CallError>) -> Verdict {
             Err(why) => Verdict::Unknown(why),
         },
         Ok(Answer { status: 202, .. }) => Verdict::Accepted,
+        Ok(Answer { status: status @ (401 | 403), .. }) => Verdict::Unknown(format!(
+            "the bridge answered {status}: does it have the account's secret, and the right clock?"
+        )),
         Ok(Answer { status, .. }) => Verdict::Unknown(format!("the bridge answered {status}")),
         Err(error @ CallError::Refused(_)) => {
             Verdict::Rejected(Failure::new("endpoint_not_allowed", error.to_string()))

@@ -66,7 +66,9 @@ pub(super) async fn name_request(
     let span = tracing::error_span!("request", request_id, method = %request.method(), route);
     let begun = clock.instant();
     let mut response = next.run(request).instrument(span.clone()).await;
+    let mut code = None;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        code = Some(problem.code());
         let allow = response.headers_mut().remove(header::ALLOW);
         response = problem.into_response_for(&request_id);
         response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
@@ -75,7 +77,12 @@ pub(super) async fn name_request(
         response.headers_mut().insert(REQUEST_ID, id);
     }
     let took = clock.instant() - begun;
-    span.in_scope(|| tracing::debug!(status = response.status().as_u16(), ?took, "answered"));
+    // Whoever hands in a request_id of something that went wrong finds it at the usual level.
+    span.in_scope(|| match response.status().as_u16() {
+        status @ 500.. => tracing::warn!(status, code, ?took, "answered"),
+        status @ 400.. => tracing::info!(status, code, ?took, "refused"),
+        status => tracing::debug!(status, ?took, "answered"),
+    });
     response
 }
 

@@ -116,6 +116,12 @@ impl Problem {
         Self { errors, ..Self::new(Kind::ValidationFailed, detail) }
     }
 
+    /// Its code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.kind.facts().1
+    }
+
     /// The service cannot answer now.
     #[must_use]
     pub fn unavailable() -> Self {

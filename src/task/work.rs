@@ -36,6 +36,9 @@ const REST_MIN: Duration = Duration::from_millis(20);
 /// The wait before a platform that gave no answer is asked again, where the retry schedule is empty.
 const ASK_WAIT: Duration = Duration::from_mins(1);
 
+/// The error code of what was sent, and nobody has said what came of it.
+const ANSWER_LOST: &str = "answer_lost";
+
 /// The connectors that are set up, by platform.
 pub type Connectors = HashMap<&'static str, Arc<dyn Connector>>;
 
@@ -211,7 +214,12 @@ impl Worker {
         let platform = set_up.map_or(metrics::NONE, |(platform, _)| *platform);
         let outcome = match step {
             Step::Settle(outcome) => end(one.tenant_id, (one.publication_id, one.fence), outcome, answer),
-            Step::AskAgain { why, wait, accepted } => asked_again(one, why, wait, accepted),
+            Step::AskAgain { why, wait, accepted } => {
+                if !accepted {
+                    tracing::warn!(why, "no answer that says what came of it; asking again");
+                }
+                asked_again(one, why, wait, accepted)
+            }
             Step::Publish => return Ok(()),
             Step::LookAgain(why) => {
                 tracing::info!(why, "outcome not known yet");
@@ -261,8 +269,10 @@ fn describe(verdict: &Verdict) -> String {
 /// The publication gives lane and lease back, and awaits an answer.
 fn asked_again(one: &Claimed, why: String, wait: Duration, accepted: bool) -> Move {
     Move {
+        // Shown meanwhile, or nobody sees that a bridge and its secret do not fit.
+        error: (!accepted).then(|| (ANSWER_LOST.to_owned(), why.clone(), true)),
         wait: Some(interval(wait)),
-        reason: if accepted { "accepted_by_platform" } else { "answer_lost" },
+        reason: if accepted { "accepted_by_platform" } else { ANSWER_LOST },
         answer: Some(why),
         accepted,
         ..Move::new(one.tenant_id, (one.publication_id, one.fence), (Status::Running, Status::Running))
