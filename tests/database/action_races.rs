@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use publish_ingest::store::{Move, Store, StoreError};
+use publish_ingest::account::{AccountInput, AccountKey, Credentials};
+use publish_ingest::store::{AccountPut, Move, Store, StoreError, Terms};
 use publish_ingest::task::act::{Account, RetryRequest};
 use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
+use publish_ingest::vault::Vault;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::actions::{end, id};
 use crate::drafts::{pause, waiting};
-use crate::harness::{ONE, World, article, at_once, in_world, limits};
+use crate::harness::{ONE, World, account_input, article, at_once, in_world, limits};
 
 /// Has whoever writes to a table wait within its transaction for a lock that the test holds.
 async fn gate(world: &World, table: &'static str) -> sqlx::PgTransaction<'static> {
@@ -221,17 +223,18 @@ async fn an_account_that_is_added_and_at_once_claimed_is_in_flight() {
     .await;
 }
 
-/// Renews the login of one account, as its owner does.
-async fn renew(pool: &sqlx::PgPool, n: usize) {
-    sqlx::query(
-        "UPDATE lanes SET login_state = 'active', resume_from = now() - interval '1 hour',
-            credentials_version = credentials_version + 1 WHERE login_state = 'login_expired' AND account_id = $1",
-    )
-    .bind(format!("many{n}"))
-    .execute(pool)
-    .await
-    .unwrap();
+/// Sends new credentials of one account, as its owner does, which renews its login where it has expired.
+async fn renew(store: &Store, vault: &Vault, tenant_id: Uuid, name: &str) -> Result<(), StoreError> {
+    let key = AccountKey::new("static_site", name).unwrap();
+    let credentials = Some(Credentials::new(json!({})));
+    let input = AccountInput { credentials, max_in_flight: MANY_IN_FLIGHT, ..account_input(name) };
+    let put = store.put_account(tenant_id, &key, &input, vault, Terms::NONE).await?;
+    assert!(matches!(put, AccountPut::Done(..)), "{put:?}");
+    Ok(())
 }
+
+/// Enough that a claim takes more than one of an account.
+const MANY_IN_FLIGHT: i32 = 8;
 
 const TASKS: usize = 12;
 
@@ -242,25 +245,24 @@ async fn eight_at_once_claim_settle_cancel_retry_and_resume_without_a_deadlock()
         let tenant_id = world.tenant.tenant_id;
         let names = (0..5).map(|n| format!("many{n}")).collect::<Vec<_>>();
         for name in names.iter().map(String::as_str).chain(["late"]) {
-            world.account(tenant_id, name, 8, TimeDelta::zero()).await;
+            world.account(tenant_id, name, MANY_IN_FLIGHT, TimeDelta::zero()).await;
         }
         world.group(tenant_id, "many", &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
         world
             .accept(&(0..TASKS).map(|n| world.new_task(&format!("post-{n}"), "many")).collect::<Vec<_>>())
             .await;
         let errors = at_once((0..8).map(|who| {
-            let (store, pool) = (world.store.clone(), world.pool.clone());
+            let (store, vault) = (world.store.clone(), world.vault.clone());
             async move {
-                let mut errors = Vec::new();
+                let mut results = Vec::new();
                 for turn in 0..TURNS {
-                    errors.extend(
-                        work(&store, tenant_id, who, turn).await.err().map(|error| error.to_string()),
-                    );
+                    results.push(work(&store, tenant_id, who, turn).await);
                     if who == 3 && turn % 2 == 0 {
-                        renew(&pool, turn / 2 % 5).await;
+                        results
+                            .push(renew(&store, &vault, tenant_id, &format!("many{}", turn / 2 % 5)).await);
                     }
                 }
-                errors
+                results.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect::<Vec<_>>()
             }
         }))
         .await;
