@@ -13,12 +13,12 @@ use uuid::Uuid;
 
 use crate::account::Credentials;
 use crate::article::Content;
+use crate::fields::{FieldError, Fields};
+use crate::json::InvalidJson;
 use crate::store::Claimed;
 
-pub mod http_bridge;
-use crate::fields::FieldError;
-
 mod describe;
+pub mod http_bridge;
 pub mod static_site;
 
 pub use describe::{ContentRule, Description};
@@ -94,6 +94,18 @@ pub struct Remote {
     pub url: String,
     /// The platform's own id of it, where it gives one.
     pub remote_id: Option<String>,
+}
+
+/// The longest id of an article on its platform, in characters: none that is known has half of it.
+pub const REMOTE_ID_MAX: usize = 200;
+
+/// Reads the field `remote_id` of a body that says where an article stands.
+pub fn remote_id(fields: &mut Fields<'_>) -> Result<Option<String>, InvalidJson> {
+    let id = fields.text("remote_id", Some(REMOTE_ID_MAX), false)?;
+    if id.as_deref().is_some_and(|id| id.is_empty() || id.chars().any(char::is_control)) {
+        fields.refuse("remote_id", "not_allowed", "must not be empty or hold control characters");
+    }
+    Ok(id)
 }
 
 /// An error to be shown to the tenant.

@@ -74,7 +74,7 @@ async fn what_comes_during_a_delete_sees_the_group_without_the_account() {
         assert!(matches!(&accepted[0], Admitted::Unseen), "{accepted:?}");
         let again = world.store.accept(&[&task]).await.unwrap();
         let Admitted::Created { members, .. } = &again[0] else { panic!("{again:?}") };
-        assert_eq!(members.iter().map(|one| one.account_id.as_str()).collect::<Vec<_>>(), ["blog1"]);
+        assert_eq!(members.iter().map(|one| one.account_id()).collect::<Vec<_>>(), ["blog1"]);
     })
     .await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use publish_ingest::account::{AccountInput, AccountKey, Credentials};
 use publish_ingest::store::{AccountPut, Move, Store, StoreError, Terms};
-use publish_ingest::task::act::{Account, RetryRequest};
+use publish_ingest::task::act::RetryRequest;
 use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
 use publish_ingest::vault::Vault;
@@ -129,7 +129,7 @@ async fn a_cancel_that_meets_an_account_being_added_cancels_it_too() {
         let keeper = gate(world, "tasks").await;
         let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
         let add = tokio::spawn(async move {
-            let more = Account { platform: "static_site".to_owned(), account_id: "blog2".to_owned() };
+            let more = AccountKey::new("static_site", "blog2").unwrap();
             store.add_accounts(tenant_id, &id("a"), &[more]).await.unwrap().unwrap();
         });
         waiting(world, 1).await;
@@ -164,8 +164,7 @@ async fn work(store: &Store, tenant_id: Uuid, who: usize, turn: usize) -> Result
         }
         2 => {
             let _ = store.cancel(tenant_id, &external_id, telling).await?;
-            let more = ["many0", "many1", "late"]
-                .map(|name| Account { platform: "static_site".to_owned(), account_id: name.to_owned() });
+            let more = ["many0", "many1", "late"].map(|name| AccountKey::new("static_site", name).unwrap());
             let _ = store.add_accounts(tenant_id, &external_id, &more).await?;
         }
         _ => {
@@ -218,7 +217,7 @@ async fn an_account_that_is_added_and_at_once_claimed_is_in_flight() {
         claim.commit().await.unwrap();
         let did = cancel.await.unwrap().did;
         assert_eq!((did.cancelled.len(), did.in_flight.len()), (1, 1));
-        assert_eq!(did.in_flight[0].account_id, "blog2");
+        assert_eq!(did.in_flight[0].account_id(), "blog2");
     })
     .await;
 }

@@ -261,7 +261,7 @@ async fn accounts_are_added_to_what_has_ended_and_the_task_goes_on() {
         api.act("a", "accounts", &add(&["gone"])).await.problem(422, "validation_failed");
         assert_eq!(world.number("SELECT count(*) FROM publications").await, 1);
         pause(world).await;
-        let added = api.act("a", "accounts", &add(&["blog1", "blog2", "blog2"])).await.ok();
+        let added = api.act("a", "accounts", &add(&["blog1", "blog2"])).await.ok();
         insta::assert_json_snapshot!("added", redacted(&added));
         world.execute("UPDATE lanes SET free_at = now()").await;
         let done = api.finished("a").await;
