@@ -1,7 +1,8 @@
 //! What publishes to one kind of platform.
 //!
 //! A connector knows a platform and nothing of tasks, leases or databases: it is asked to look for a marked article,
-//! or to publish one, and says what it saw. What follows from that is decided by [`crate::task`].
+//! or to publish one, and says what it saw. What follows from that is decided by [`crate::task`]. Before that, it says
+//! what is wrong with an account's settings and credentials.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -26,7 +27,7 @@ pub use describe::{ContentRule, Description};
 /// A connector's answer, when it comes.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a platform lets the service promise about "once".
+/// What a platform lets the service promise about "once": of all that could be, what a platform here has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarantee {
     /// The platform drops a second request with our key: sending the same request again *is* the look-up.
@@ -174,9 +175,11 @@ pub trait Connector: Send + Sync {
     /// running or `login_expired`, or an article would be looked for where it is not.
     fn site(&self, settings: &Value) -> Option<String>;
 
-    /// Looks for the article that carries `job.marker`. Publishes nothing, and changes nothing that anyone published.
+    /// Looks for the article that carries `job.marker`. Publishes nothing, and changes nothing that anyone published. A
+    /// platform that can only be asked by sending the same request again says [`Sighting::SendToAsk`].
     fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting>;
 
-    /// Publishes the article, marked with `job.marker`. Called only after `find` proved that it is absent.
+    /// Publishes the article, marked with `job.marker`. Called only after [`Connector::find`] said [`Sighting::Absent`], or
+    /// [`Sighting::SendToAsk`]: then it may have been sent before, and the platform answers what became of it.
     fn publish<'a>(&'a self, job: &'a Job) -> Answering<'a, Verdict>;
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use publish_ingest::account::{AccountInput, AccountKey, Credentials};
-use publish_ingest::store::{AccountPut, Move, Store, StoreError, Terms};
+use publish_ingest::store::{AccountPut, Acted, Cancellation, Move, Store, StoreError, Terms};
 use publish_ingest::task::act::RetryRequest;
 use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
 use publish_ingest::vault::Vault;
 use serde_json::json;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::actions::{end, id};
@@ -29,6 +30,14 @@ async fn gate(world: &World, table: &'static str) -> sqlx::PgTransaction<'static
     keeper
 }
 
+/// Cancels the task `a` beside the test.
+fn cancelling(world: &World) -> JoinHandle<Acted<Cancellation>> {
+    let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
+    tokio::spawn(
+        async move { store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap() },
+    )
+}
+
 #[tokio::test]
 async fn a_cancel_that_meets_a_claim_waits_for_it_and_says_in_flight() {
     in_world(async |world: &World| {
@@ -37,10 +46,7 @@ async fn a_cancel_that_meets_a_claim_waits_for_it_and_says_in_flight() {
         let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
         let claim = tokio::spawn(async move { store.claim(tenant_id, &limits("w")).await.unwrap() });
         waiting(world, 1).await;
-        let store = world.store.clone();
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 2).await;
         keeper.rollback().await.unwrap();
         assert_eq!(claim.await.unwrap().len(), 1);
@@ -57,10 +63,7 @@ async fn a_claim_that_meets_a_cancel_takes_nothing() {
         world.accept(&[world.new_task("a", ONE)]).await;
         // It has locked the publication, and is about to count.
         let keeper = gate(world, "tasks").await;
-        let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 1).await;
         assert!(world.claim("w").await.is_empty());
         keeper.rollback().await.unwrap();
@@ -84,10 +87,7 @@ async fn a_cancel_that_meets_a_settle_sees_how_it_ended() {
                 async move { store.settle(tenant_id, &[again], telling(Duration::ZERO)).await.unwrap() },
             );
         waiting(world, 1).await;
-        let store = world.store.clone();
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 2).await;
         keeper.rollback().await.unwrap();
         settle.await.unwrap();
@@ -133,10 +133,7 @@ async fn a_cancel_that_meets_an_account_being_added_cancels_it_too() {
             store.add_accounts(tenant_id, &id("a"), &[more]).await.unwrap().unwrap();
         });
         waiting(world, 1).await;
-        let store = world.store.clone();
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 2).await;
         keeper.rollback().await.unwrap();
         add.await.unwrap();
@@ -206,10 +203,7 @@ async fn an_account_that_is_added_and_at_once_claimed_is_in_flight() {
             claim
         });
         waiting(world, 1).await;
-        let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 2).await;
         adder.commit().await.unwrap();
         let claim = claim.await.unwrap();
