@@ -47,7 +47,7 @@ pub(super) struct ConfirmedBody {
     #[schema(max_length = 2048, format = "uri")]
     url: String,
     /// The platform's id of it.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
     remote_id: Option<String>,
 }
 
