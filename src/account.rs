@@ -106,6 +106,18 @@ impl AccountKey {
         Ok(Self { platform: platform.to_owned(), account_id: account_id.to_owned() })
     }
 
+    /// Takes the two names as a row holds them: they were valid when they were stored, and are not asked again.
+    #[must_use]
+    pub fn stored(platform: String, account_id: String) -> Self {
+        Self { platform, account_id }
+    }
+
+    /// The two names, for an answer.
+    #[must_use]
+    pub fn into_names(self) -> (String, String) {
+        (self.platform, self.account_id)
+    }
+
     /// The platform.
     #[must_use]
     pub fn platform(&self) -> &str {

@@ -1,7 +1,8 @@
 //! What publishes to one kind of platform.
 //!
 //! A connector knows a platform and nothing of tasks, leases or databases: it is asked to look for a marked article,
-//! or to publish one, and says what it saw. What follows from that is decided by [`crate::task`].
+//! or to publish one, and says what it saw. What follows from that is decided by [`crate::task`]. Before that, it says
+//! what is wrong with an account's settings and credentials.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -13,12 +14,12 @@ use uuid::Uuid;
 
 use crate::account::Credentials;
 use crate::article::Content;
+use crate::fields::{FieldError, Fields};
+use crate::json::InvalidJson;
 use crate::store::Claimed;
 
-pub mod http_bridge;
-use crate::fields::FieldError;
-
 mod describe;
+pub mod http_bridge;
 pub mod static_site;
 
 pub use describe::{ContentProblem, ContentRule, Description};
@@ -26,7 +27,7 @@ pub use describe::{ContentProblem, ContentRule, Description};
 /// A connector's answer, when it comes.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a platform lets the service promise about "once".
+/// What a platform lets the service promise about "once": of all that could be, what a platform here has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarantee {
     /// The platform drops a second request with our key: sending the same request again *is* the look-up.
@@ -94,6 +95,18 @@ pub struct Remote {
     pub url: String,
     /// The platform's own id of it, where it gives one.
     pub remote_id: Option<String>,
+}
+
+/// The longest id of an article on its platform, in characters: none that is known has half of it.
+pub const REMOTE_ID_MAX: usize = 200;
+
+/// Reads the field `remote_id` of a body that says where an article stands.
+pub fn remote_id(fields: &mut Fields<'_>) -> Result<Option<String>, InvalidJson> {
+    let id = fields.text("remote_id", Some(REMOTE_ID_MAX), false)?;
+    if id.as_deref().is_some_and(|id| id.is_empty() || id.chars().any(char::is_control)) {
+        fields.refuse("remote_id", "not_allowed", "must not be empty or hold control characters");
+    }
+    Ok(id)
 }
 
 /// An error to be shown to the tenant.
@@ -167,9 +180,11 @@ pub trait Connector: Send + Sync {
     /// running or `login_expired`, or an article would be looked for where it is not.
     fn site(&self, settings: &Value) -> Option<String>;
 
-    /// Looks for the article that carries `job.marker`. Publishes nothing, and changes nothing that anyone published.
+    /// Looks for the article that carries `job.marker`. Publishes nothing, and changes nothing that anyone published. A
+    /// platform that can only be asked by sending the same request again says [`Sighting::SendToAsk`].
     fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting>;
 
-    /// Publishes the article, marked with `job.marker`. Called only after `find` proved that it is absent.
+    /// Publishes the article, marked with `job.marker`. Called only after [`Connector::find`] said [`Sighting::Absent`], or
+    /// [`Sighting::SendToAsk`]: then it may have been sent before, and the platform answers what became of it.
     fn publish<'a>(&'a self, job: &'a Job) -> Answering<'a, Verdict>;
 }

@@ -53,21 +53,21 @@ pub struct AppState {
     pub store: Store,
     /// Whether requests can be served.
     pub readiness: Readiness,
-    /// Accepts articles.
+    /// Accepts articles, one by one and by the batch.
     pub acceptor: Acceptor,
-    /// Seals and opens secrets.
+    /// Seals accounts' credentials, and opens them and signing secrets.
     pub vault: Vault,
-    /// What can be published to.
+    /// What can be published to: checks accounts and describes platforms; nothing is published here.
     pub connectors: Connectors,
-    /// How ends are told that no worker brings about.
+    /// How ends are told that no worker brings about: what a caller cancels or confirms, and what a bridge reports.
     pub telling: Telling,
-    /// Wakes the workers.
+    /// Wakes the workers of this process: a caller or a renewed login made something due.
     pub work: Wake,
-    /// Wakes the dispatchers.
+    /// Wakes the dispatchers of this process: an event was written.
     pub deliver: Wake,
-    /// Which addresses may be called.
+    /// Which addresses may be called: a URL that never may is refused when it is sent.
     pub policy: Arc<Policy>,
-    /// The largest body, in bytes.
+    /// The largest body, in bytes; of a batch: the largest article.
     pub body_limit: usize,
     /// Counts requests, and is what `/metrics` shows.
     pub metrics: Metrics,

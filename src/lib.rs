@@ -7,19 +7,20 @@
 //! # The path of one article
 //!
 //! ```text
-//!            http::publish            task::accept               store::tasks
+//!            http::publish, batch     task::accept               store::tasks
 //! POST ─────▶ key, body, rules ─────▶ gathered with what ──────▶ tasks, articles, publications
-//! /publish                            comes at the same time      one statement, answered after its commit
-//!                                                                      │ a row that is due *is* the queue entry
+//! /publish,                           comes at the same time      one statement, answered after its commit
+//! /publish/batch                                                       │ a row that is due *is* the queue entry
+//!                                                                      │ (a draft is due when it is submitted)
 //!            task::work               connector                        ▼
-//!            claim: lane, lease, ◀─────────────────────────────── publications
-//!            fence   │
-//!                    ├─▶ find(marker) ── found: adopt it
-//!                    │         │ proven absent
-//!                    ├─▶ journal: the intent, committed, with the lease renewed
-//!                    ├─▶ publish
-//!                    ▼
-//!            task::settle             store::settle
+//!            claim: lane, lease, ◀─────────────────────────────── publications ◀──┐
+//!            fence   │                                                            │ not before it is asked again
+//!                    ├─▶ find(marker) ── found: adopt it                          │
+//!                    │         │ proven absent, or sending is asking              │
+//!                    ├─▶ journal: the intent, committed, with the lease renewed   │
+//!                    ├─▶ publish ── the platform works on it, or is asked: ───────┘
+//!                    │              lease and lane are given back meanwhile
+//!            task::settle             store::moves
 //!            gathered outcomes ─────▶ state, counters, lane, event, callback: one transaction
 //!                                                                      │
 //!            callback::deliver        outbound                         ▼
@@ -28,6 +29,16 @@
 //! ```
 //!
 //! Nothing runs backwards along this line. No transaction is open while anything outside is called.
+//!
+//! Three more roads lead to the same moves of [`store`], each with its event in the same transaction:
+//!
+//! - *A caller acts* ([`task::act`]): submit, cancel, retry and adding accounts lock the task's publications, see their
+//!   states as they are, and decide. What may be under way is never cancelled, what may be public never simply retried.
+//! - *A login has expired*: the account's lane is parked, so nothing of it is claimed. What becomes due on it ends as
+//!   `login_expired` without a call. Credentials that are sent renew the login, and what waits is resumed, in order. Both are
+//!   rules that a worker finds to hold at its tenant's turn, not events that it could miss.
+//! - *A bridge reports* ([`task::report`]): an endpoint that answered "later" calls back with what came of it. A success of
+//!   the present round is taken also when the outcome was given up as unknown.
 //!
 //! # What happens when something breaks
 //!
@@ -38,6 +49,9 @@
 //! | a worker dies, or loses its lease | the next holder has a higher fence, *looks*, and never simply runs it again |
 //! | a worker wakes up after its lease | its fence is old: it writes nothing |
 //! | a platform's answer is lost | the publication stays `running`, `confirming`, and is looked up |
+//! | a platform never says what came of it | after a day: `failed`, `outcome_unknown`; a person or a late report says |
+//! | a login expires under many publications | the first finds out; the others end without a call, and resume with it |
+//! | a caller acts while a worker settles | one waits for the other's locks, and decides on what it left |
 //! | the database goes away | 503 with `Retry-After`; outcomes wait in memory; leases cover what is lost there |
 //! | a receiver fails | the callback is tried again by schedule; its lease covers a dispatcher that dies |
 //!
@@ -50,15 +64,19 @@
 //! | [`cli`] | the commands, one file each |
 //! | [`lifecycle`] | a service from start to stop |
 //! | [`http`] | the routes, one file per resource; problems; what each request passes first |
-//! | [`task`] | accepting, working, settling; the states, the decisions of a run and of what callers do to a task, pure |
-//! | [`callback`] | delivering; events and signatures, pure |
+//! | [`task`] | accepting, working, settling, and what a bridge's report does |
+//! | [`callback`] | delivering |
 //! | [`turns`], [`gather`] | tenants in turn, and writing together what comes together: what the loops share |
+//! | [`task::run`] | the decisions of one run, pure |
 //! | [`connector`] | the trait, and one file per platform |
 //! | [`outbound`] | the one guarded HTTP client |
 //! | [`store`] | all SQL, one file per aggregate |
+//! | [`callback::event`], [`callback::signature`] | an event's body and how it is signed, pure |
+//! | [`task::act`], [`task::marker`], [`task::state`] | what callers may do to a task, an article's mark, the states: pure |
 //! | [`article`], [`account`], [`tenant`] | parsed values: what exists is valid |
-//! | [`fields`] | the fields of a JSON body, and all that is wrong with them |
-//! | [`vault`], [`json`], [`retry`], [`clock`], [`config`], [`telemetry`], [`local_postgres`] | the ground |
+//! | [`fields`], [`json`] | the fields of a JSON body, and all that is wrong with them; JSON read strictly |
+//! | [`local_postgres`], [`config`], [`vault`], [`telemetry`] | the ground: a private PostgreSQL, settings, secrets, logs and metrics |
+//! | [`retry`], [`clock`] | schedules; time and chance |
 
 pub mod account;
 pub mod article;

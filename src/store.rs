@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
+use sqlx::types::Json;
 use sqlx::{Connection, PgPool};
 
+use crate::account::AccountKey;
 use crate::clock::SharedClock;
 use crate::telemetry::metrics::PoolReading;
 
@@ -42,7 +44,7 @@ pub use bridge::{ReportDoes, Standing};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use check::AccountStanding;
 pub use due::{Due, Queue};
-pub use groups::{GroupPut, GroupRow, Member};
+pub use groups::{GroupPut, GroupRow};
 pub use history::{HistoryRow, HistorySource};
 pub use journal::{JournalEntry, OpenTries};
 pub use locks::Unfinished;
@@ -52,6 +54,16 @@ pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use task_list::{TaskFilters, TaskPage};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
 pub use tenants::{AuthenticatedKey, DefaultsChange, KeyRow, LiveSecret, Tenant};
+
+/// The two names of accounts, each as a column for `unnest`.
+fn columns<'a>(keys: impl IntoIterator<Item = &'a AccountKey>) -> (Vec<String>, Vec<String>) {
+    keys.into_iter().map(|key| (key.platform().to_owned(), key.account_id().to_owned())).unzip()
+}
+
+/// Accounts that a statement has gathered into a list of pairs.
+fn stored_keys(Json(pairs): Json<Vec<(String, String)>>) -> Vec<AccountKey> {
+    pairs.into_iter().map(|(platform, account_id)| AccountKey::stored(platform, account_id)).collect()
+}
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 

@@ -1,4 +1,4 @@
-//! The house plan: arrows between rooms only point down.
+//! The house plan: arrows between rooms only point down, and no two shapes of the API share a name.
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests, but misses what tests share")]
 
 use std::fs;
@@ -63,6 +63,29 @@ fn arrows_point_down() {
     }
     assert!(arrows > 50, "only {arrows} arrows found: the test has lost its way");
     assert!(wrong.is_empty(), "arrows that point up:\n{}", wrong.join("\n"));
+}
+
+/// The `OpenAPI` document knows a schema by its type's name alone: of two, it would show one in the place of both.
+#[test]
+fn every_schema_has_a_name_of_its_own() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut names = Vec::new();
+    for file in rust_files(&src) {
+        let text = fs::read_to_string(&file).unwrap();
+        for rest in text.split("#[derive(").skip(1) {
+            let (traits, item) = rest.split_once(")]").unwrap();
+            let mut words = item.split_whitespace().skip_while(|word| !["struct", "enum"].contains(word));
+            if traits.contains("ToSchema") {
+                names.push(words.nth(1).unwrap().trim_end_matches(|c: char| !c.is_alphanumeric()).to_owned());
+            }
+        }
+        let by_hand = text.split("impl ToSchema for ").skip(1);
+        names.extend(by_hand.map(|rest| rest.split_whitespace().next().unwrap().to_owned()));
+    }
+    names.sort();
+    let twice = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect::<Vec<_>>();
+    assert!(names.len() > 40, "only {} schemas found: the test has lost its way", names.len());
+    assert!(twice.is_empty(), "names of two schemas: {twice:?}");
 }
 
 fn room(module: &str) -> usize {

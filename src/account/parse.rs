@@ -85,7 +85,7 @@ impl GroupInput {
         let mut fields = Fields::of_body(body, &Self::FIELDS)?;
         let title = fields.text("title", Some(DISPLAY_NAME_MAX), false)?;
         fields.required("accounts");
-        let accounts = accounts(&mut fields)?;
+        let accounts = AccountKey::list(&mut fields, GROUP_ACCOUNTS_MAX)?;
         if !fields.errors().is_empty() {
             return Err(Invalid::Fields(fields.into_errors()));
         }
@@ -93,46 +93,55 @@ impl GroupInput {
     }
 }
 
-fn accounts(fields: &mut Fields<'_>) -> Result<Vec<AccountKey>, InvalidJson> {
-    let Some(raw) = fields.get("accounts") else { return Ok(Vec::new()) };
-    let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw.get()) else {
-        fields.refuse("accounts", "wrong_type", "send a list of {\"platform\": …, \"account_id\": …}");
-        return Ok(Vec::new());
-    };
-    if items.len() > GROUP_ACCOUNTS_MAX {
-        fields.refuse("accounts", "too_long", format!("has more than {GROUP_ACCOUNTS_MAX} accounts"));
-        return Ok(Vec::new());
-    }
-    let mut accounts = Vec::with_capacity(items.len());
-    let mut seen = HashSet::new();
-    for (at, item) in items.into_iter().enumerate() {
-        let pointer = format!("accounts/{at}");
-        let mut item = Fields::within(format!("/{pointer}"), item, &["platform", "account_id"])?;
-        let platform = name(&mut item, "platform", bad_platform)?;
-        let account_id = name(&mut item, "account_id", bad_account_id)?;
-        fields.extend(item.into_errors());
-        let (Some(platform), Some(account_id)) = (platform, account_id) else { continue };
-        let account = AccountKey { platform, account_id };
-        if seen.insert(account.clone()) {
-            accounts.push(account);
-        } else {
-            fields.refuse(pointer, "not_allowed", format!("{account} stands in this list before"));
+impl AccountKey {
+    /// Reads the list `accounts` of a body: in order, none twice, and at most `most`.
+    pub fn list(fields: &mut Fields<'_>, most: usize) -> Result<Vec<Self>, InvalidJson> {
+        let Some(raw) = fields.get("accounts") else { return Ok(Vec::new()) };
+        let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw.get()) else {
+            fields.refuse("accounts", "wrong_type", "send a list of {\"platform\": …, \"account_id\": …}");
+            return Ok(Vec::new());
+        };
+        if items.len() > most {
+            fields.refuse("accounts", "too_long", format!("has more than {most} accounts"));
+            return Ok(Vec::new());
         }
+        let mut accounts = Vec::with_capacity(items.len());
+        let mut seen = HashSet::new();
+        for (at, raw) in items.into_iter().enumerate() {
+            let pointer = format!("accounts/{at}");
+            let mut item = Fields::within(format!("/{pointer}"), raw, &["platform", "account_id"])?;
+            if raw.get().starts_with('{') {
+                item.required("platform");
+                item.required("account_id");
+            }
+            let account = Self::of_fields(&mut item)?;
+            fields.extend(item.into_errors());
+            let Some(account) = account else { continue };
+            if seen.insert(account.clone()) {
+                accounts.push(account);
+            } else {
+                fields.refuse(pointer, "not_allowed", format!("{account} stands in this list before"));
+            }
+        }
+        Ok(accounts)
     }
-    Ok(accounts)
+
+    /// Reads `platform` and `account_id`; none where one is not sent, or breaks its rule, which is then told.
+    pub fn of_fields(fields: &mut Fields<'_>) -> Result<Option<Self>, InvalidJson> {
+        let platform = name(fields, "platform", bad_platform)?;
+        let account_id = name(fields, "account_id", bad_account_id)?;
+        Ok(platform.zip(account_id).map(|(platform, account_id)| Self { platform, account_id }))
+    }
 }
 
 fn name(
-    item: &mut Fields<'_>,
+    fields: &mut Fields<'_>,
     field: &str,
     bad: fn(&str) -> Option<BadName>,
 ) -> Result<Option<String>, InvalidJson> {
-    if !item.errors().iter().any(|error| error.code == "wrong_type") {
-        item.required(field);
-    }
-    let Some(text) = item.string(field)? else { return Ok(None) };
+    let Some(text) = fields.string(field)? else { return Ok(None) };
     if let Some(bad) = bad(&text) {
-        item.refuse(field, "bad_format", bad.to_string());
+        fields.refuse(field, "bad_format", bad.to_string());
         return Ok(None);
     }
     Ok(Some(text))

@@ -109,8 +109,8 @@ fn everything_wrong_with_a_group_is_told_at_once() {
     let expected = [
         ("/titel", "unknown_field"),
         ("/accounts/1", "wrong_type"),
-        ("/accounts/2/platform", "bad_format"),
         ("/accounts/2/account_id", "required"),
+        ("/accounts/2/platform", "bad_format"),
         ("/accounts/3", "not_allowed"),
         ("/accounts/4/acount", "unknown_field"),
         ("/accounts/4/platform", "wrong_type"),

@@ -124,6 +124,8 @@ struct Shared {
     url: String,
     clock: SharedClock,
     renders: Arc<Semaphore>,
+    /// How long a publication waits for index and feed.
+    patience: Duration,
     sites: Mutex<HashMap<(String, String), Arc<Site>>>,
 }
 
@@ -153,11 +155,16 @@ impl StaticSite {
     /// A connector that writes below `root`, which must exist and is served at `url`.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>, url: &str, clock: SharedClock) -> Self {
+        Self::patient(root.into(), url, clock, LISTING_PATIENCE)
+    }
+
+    fn patient(root: PathBuf, url: &str, clock: SharedClock, patience: Duration) -> Self {
         let shared = Shared {
-            root: root.into(),
+            root,
             url: url.trim_end_matches('/').to_owned(),
             clock,
             renders: Arc::new(Semaphore::new(RENDERS_AT_ONCE)),
+            patience,
             sites: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -309,7 +316,7 @@ impl Shared {
         }
     }
 
-    /// Waits, within [`LISTING_PATIENCE`], until index and feed list the page.
+    /// Waits, within its patience, until index and feed list the page.
     async fn listed(&self, site: Arc<Site>, marker: &str) {
         let marker = marker.to_owned();
         let (path, clock) = (site.folder.path.clone(), self.clock.clone());
@@ -323,7 +330,7 @@ impl Shared {
             }
             spawn_blocking(move || listing.derive(&site.folder, &site.name, &site.base, &clock)).await?
         });
-        match tokio::time::timeout(LISTING_PATIENCE, derived).await {
+        match tokio::time::timeout(self.patience, derived).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => {
                 tracing::warn!(%error, path = %path.display(), "index and feed are out of date");

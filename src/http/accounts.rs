@@ -75,6 +75,24 @@ impl From<AccountRow> for AccountView {
     }
 }
 
+/// An account, by its two names.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AccountKeyView {
+    /// The platform.
+    #[schema(example = "static_site")]
+    pub platform: String,
+    /// Its id on the platform.
+    #[schema(example = "blog")]
+    pub account_id: String,
+}
+
+impl From<AccountKey> for AccountKeyView {
+    fn from(key: AccountKey) -> Self {
+        let (platform, account_id) = key.into_names();
+        Self { platform, account_id }
+    }
+}
+
 /// An account that was put.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AccountPutAnswer {

@@ -9,12 +9,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::AppState;
-use super::accounts::PutErrors;
+use super::accounts::{AccountKeyView, PutErrors};
 use super::admission::{Caller, MANAGE_BODY_MAX_BYTES, NoQuery, json_body};
 use super::problem::{Kind, ListErrors, Problem, ReadErrors};
 use crate::account::{BadName, GROUPS_MAX, GroupCode, GroupInput, GroupRequest};
 use crate::fields::FieldError;
-use crate::store::{GroupPut, GroupRow, Member};
+use crate::store::{GroupPut, GroupRow};
 use crate::tenant::Scope;
 
 /// A group: a named set of accounts.
@@ -26,31 +26,19 @@ pub(super) struct GroupView {
     /// For people.
     pub title: String,
     /// Its accounts, in order.
-    pub accounts: Vec<MemberView>,
+    pub accounts: Vec<AccountKeyView>,
     /// When it was created.
     pub created_at: DateTime<Utc>,
     /// When it last changed.
     pub updated_at: DateTime<Utc>,
 }
 
-/// An account of a group.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct MemberView {
-    /// The platform.
-    #[schema(example = "static_site")]
-    pub platform: String,
-    /// Its id on the platform.
-    #[schema(example = "blog")]
-    pub account_id: String,
-}
-
 impl From<GroupRow> for GroupView {
     fn from(row: GroupRow) -> Self {
-        let member = |Member { platform, account_id }| MemberView { platform, account_id };
         Self {
             group_code: row.group_code,
             title: row.title,
-            accounts: row.accounts.into_iter().map(member).collect(),
+            accounts: row.accounts.into_iter().map(Into::into).collect(),
             created_at: row.created_at,
             updated_at: row.updated_at,
         }

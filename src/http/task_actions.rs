@@ -11,37 +11,27 @@ use utoipa::openapi::{self, RefOr};
 use utoipa::{IntoResponses, ToSchema};
 
 use super::AppState;
+use super::accounts::AccountKeyView;
 use super::admission::{Caller, NoQuery, json_body, optional_json_body};
 use super::problem::{Kind, Problem, errors};
 use super::task_requests::{AccountsBody, NoFields, RetryBody, accounts, no_fields, retry_request};
 use super::tasks::{TaskView, id};
 use crate::fields::FieldError;
 use crate::store::{Acted, ActedOr, Cancellation, Retry, StoreError};
-use crate::task::act::{Account, Refusal};
+use crate::task::act::Refusal;
 use crate::tenant::Scope;
 
 /// What a cancellation came to.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CancelAnswer {
     /// What is cancelled, by this call or an earlier one: it is not published.
-    pub cancelled: Vec<AccountView>,
+    pub cancelled: Vec<AccountKeyView>,
     /// What is public.
     pub live: Vec<LiveView>,
     /// What is under way at its platform: it ends as it ends, and its event tells how.
-    pub in_flight: Vec<AccountView>,
+    pub in_flight: Vec<AccountKeyView>,
     /// The task.
     pub task: TaskView,
-}
-
-/// An account of a task.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct AccountView {
-    /// The platform.
-    #[schema(example = "static_site")]
-    pub platform: String,
-    /// Its id on the platform.
-    #[schema(example = "blog")]
-    pub account_id: String,
 }
 
 /// An account on which a task is public.
@@ -59,7 +49,7 @@ pub(super) struct LiveView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RetryAnswer {
     /// What runs again, or is public as was confirmed.
-    pub retried: Vec<AccountView>,
+    pub retried: Vec<AccountKeyView>,
     /// What is left as it is.
     pub skipped: Vec<SkippedView>,
     /// The task.
@@ -77,12 +67,6 @@ pub(super) struct SkippedView {
     /// sent for what is known), `outcome_unknown`, `cancelled_while_draft` or `account_deleted`.
     #[schema(example = "outcome_unknown")]
     pub reason: &'static str,
-}
-
-impl From<Account> for AccountView {
-    fn from(Account { platform, account_id }: Account) -> Self {
-        Self { platform, account_id }
-    }
 }
 
 /// The error answers of an action, in the OpenAPI document.
@@ -169,10 +153,9 @@ pub(super) async fn cancel_task(
     let action = Box::pin(state.store.cancel(caller.tenant_id, &external_id, state.telling));
     let (did, task) = finish(&state, &caller, action).await?;
     let Cancellation { cancelled, live, in_flight } = did;
-    let live = live.into_iter().map(|(Account { platform, account_id }, url)| LiveView {
-        platform,
-        account_id,
-        url,
+    let live = live.into_iter().map(|(account, url)| {
+        let (platform, account_id) = account.into_names();
+        LiveView { platform, account_id, url }
     });
     Ok(Json(CancelAnswer {
         cancelled: cancelled.into_iter().map(Into::into).collect(),
@@ -211,10 +194,9 @@ pub(super) async fn retry_task(
     let action = Box::pin(state.store.retry(caller.tenant_id, &external_id, &request, state.telling));
     let (did, task) = finish(&state, &caller, action).await?;
     let Retry { retried, skipped } = did;
-    let skipped = skipped.into_iter().map(|(Account { platform, account_id }, reason)| SkippedView {
-        platform,
-        account_id,
-        reason,
+    let skipped = skipped.into_iter().map(|(account, reason)| {
+        let (platform, account_id) = account.into_names();
+        SkippedView { platform, account_id, reason }
     });
     Ok(Json(RetryAnswer {
         retried: retried.into_iter().map(Into::into).collect(),

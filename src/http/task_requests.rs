@@ -1,16 +1,14 @@
 //! What callers send with an action on a task.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::account::AccountKey;
 use crate::article::{URL_MAX, is_http_url};
+use crate::connector::remote_id;
 use crate::fields::{FieldError, Fields, Invalid};
 use crate::json::InvalidJson;
-use crate::task::act::{self, Account, Confirmed};
-
-/// The longest id of an article on its platform, in characters: none that is known has half of it.
-const REMOTE_ID_MAX: usize = 200;
+use crate::task::act::{self, Confirmed};
 
 /// The most accounts that one call adds: more belong into a group.
 pub(super) const ADDED_MAX: usize = 100;
@@ -49,7 +47,7 @@ pub(super) struct ConfirmedBody {
     #[schema(max_length = 2048, format = "uri")]
     url: String,
     /// The platform's id of it.
-    #[schema(max_length = 200)]
+    #[schema(min_length = 1, max_length = 200)]
     remote_id: Option<String>,
 }
 
@@ -58,7 +56,7 @@ pub(super) struct ConfirmedBody {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes in the OpenAPI document what `accounts` reads")]
 pub(super) struct AccountsBody {
-    /// 1–100; those that the task has stay as they are.
+    /// 1–100, none twice; those that the task has stay as they are.
     #[schema(min_items = 1, max_items = 100)]
     accounts: Vec<AccountName>,
 }
@@ -66,7 +64,7 @@ pub(super) struct AccountsBody {
 /// An account.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "describes in the OpenAPI document what `account` reads")]
+#[expect(dead_code, reason = "describes in the OpenAPI document what `AccountKey::list` reads")]
 pub(super) struct AccountName {
     /// The platform.
     #[schema(example = "static_site")]
@@ -80,7 +78,7 @@ pub(super) struct AccountName {
 pub(super) fn retry_request(body: &[u8]) -> Result<act::RetryRequest, Invalid> {
     let known = ["platform", "account_id", "confirmed_not_published", "confirmed_published"];
     let mut fields = Fields::of_body(body, &known)?;
-    let (platform, account_id) = (fields.string("platform")?, fields.string("account_id")?);
+    let account = AccountKey::of_fields(&mut fields)?;
     let sent = |fields: &Fields<'_>, name: &str| fields.get(name).is_some();
     for (name, other) in [("platform", "account_id"), ("account_id", "platform")] {
         if sent(&fields, other) && !sent(&fields, name) {
@@ -104,8 +102,6 @@ pub(super) fn retry_request(body: &[u8]) -> Result<act::RetryRequest, Invalid> {
         let detail = "it was published or it was not: send one of the two";
         fields.refuse("confirmed_not_published", "not_allowed", detail);
     }
-    let account = platform.zip(account_id);
-    let account = account.map(|(platform, account_id)| Account { platform, account_id });
     let confirmed = published.or(not_published.then_some(Confirmed::NotPublished));
     finished(fields, act::RetryRequest { account, confirmed })
 }
@@ -120,39 +116,18 @@ fn confirmed_published(fields: &mut Fields<'_>) -> Result<Option<Confirmed>, Inv
             inner.refuse("url", "bad_format", "send an absolute http or https URL");
         }
     }
-    let remote_id = inner.text("remote_id", Some(REMOTE_ID_MAX), false)?;
+    let remote_id = remote_id(&mut inner)?;
     fields.extend(inner.into_errors());
     Ok(url.map(|url| Confirmed::Published { url, remote_id }))
 }
 
 /// Reads the body that adds accounts.
-pub(super) fn accounts(body: &[u8]) -> Result<Vec<Account>, Invalid> {
+pub(super) fn accounts(body: &[u8]) -> Result<Vec<AccountKey>, Invalid> {
     let mut fields = Fields::of_body(body, &["accounts"])?;
     fields.required("accounts");
-    let mut accounts = Vec::new();
-    let Some(raw) = fields.get("accounts") else { return finished(fields, accounts) };
-    let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw.get()) else {
-        fields.refuse("accounts", "wrong_type", "send a list of accounts");
-        return finished(fields, accounts);
-    };
-    if items.is_empty() {
+    let accounts = AccountKey::list(&mut fields, ADDED_MAX)?;
+    if accounts.is_empty() && fields.errors().is_empty() {
         fields.refuse("accounts", "required", "name at least one account");
-    }
-    if items.len() > ADDED_MAX {
-        let detail = format!("has more than {ADDED_MAX} accounts: send the rest in another request");
-        fields.refuse("accounts", "too_long", detail);
-        return finished(fields, accounts);
-    }
-    for (at, item) in items.into_iter().enumerate() {
-        let mut inner = Fields::within(format!("/accounts/{at}"), item, &["platform", "account_id"])?;
-        if item.get().starts_with('{') {
-            let (platform, account_id) =
-                (inner.text("platform", None, true)?, inner.text("account_id", None, true)?);
-            accounts.extend(
-                platform.zip(account_id).map(|(platform, account_id)| Account { platform, account_id }),
-            );
-        }
-        fields.extend(inner.into_errors());
     }
     finished(fields, accounts)
 }
@@ -181,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_retry_names_an_account_or_none() {
-        let account = Account { platform: "p".into(), account_id: "a".into() };
+        let account = AccountKey::new("p", "a").unwrap();
         assert_eq!(retried("{}"), act::RetryRequest::default());
         assert_eq!(
             retried(r#"{"platform":null,"confirmed_not_published":false}"#),
@@ -231,6 +206,7 @@ mod tests {
             ),
             (&long, &["/confirmed_published/remote_id too_long"]),
             (r#"{"platform":1,"account_id":"a","x":1}"#, &["/x unknown_field", "/platform wrong_type"]),
+            (r#"{"platform":"P","account_id":"a b"}"#, &["/platform bad_format", "/account_id bad_format"]),
             ("[]", &[" wrong_type"]),
         ];
         for (text, expected) in cases {
@@ -256,8 +232,12 @@ mod tests {
                     "/accounts/0/account_id required",
                     "/accounts/1 wrong_type",
                     "/accounts/2/x unknown_field",
-                    "/accounts/2/account_id not_allowed",
+                    "/accounts/2/account_id bad_format",
                 ],
+            ),
+            (
+                r#"{"accounts":[{"platform":"p","account_id":"a"},{"platform":"p","account_id":"a"}]}"#,
+                &["/accounts/1 not_allowed"],
             ),
             (&many, &["/accounts too_long"]),
         ];

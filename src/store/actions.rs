@@ -7,9 +7,10 @@ use sqlx::PgTransaction;
 use uuid::Uuid;
 
 use super::hold::{Before, moving};
-use super::{Move, Published, Store, StoreError, TaskRow, Telling};
+use super::{Move, Published, Store, StoreError, TaskRow, Telling, columns};
+use crate::account::AccountKey;
 use crate::article::ExternalId;
-use crate::task::act::{self, Account, Fate, HeldTask, Refusal, RetryRequest, Retrying};
+use crate::task::act::{self, Fate, HeldTask, Refusal, RetryRequest, Retrying};
 use crate::task::state::Status;
 
 /// What a caller's action came to.
@@ -29,20 +30,20 @@ pub struct Acted<T> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cancellation {
     /// What is cancelled, now or before.
-    pub cancelled: Vec<Account>,
+    pub cancelled: Vec<AccountKey>,
     /// What is public, and where.
-    pub live: Vec<(Account, Option<String>)>,
+    pub live: Vec<(AccountKey, Option<String>)>,
     /// What may be under way.
-    pub in_flight: Vec<Account>,
+    pub in_flight: Vec<AccountKey>,
 }
 
 /// What a retry came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Retry {
     /// What runs again, or is public after all.
-    pub retried: Vec<Account>,
+    pub retried: Vec<AccountKey>,
     /// What is left as it is, and why.
-    pub skipped: Vec<(Account, &'static str)>,
+    pub skipped: Vec<(AccountKey, &'static str)>,
 }
 
 /// The answer to an action, or why nothing was done.
@@ -140,7 +141,7 @@ impl Store {
         &self,
         tenant_id: Uuid,
         external_id: &ExternalId,
-        accounts: &[Account],
+        accounts: &[AccountKey],
     ) -> Result<ActedOr<()>, StoreError> {
         let Some(mut held) = self.hold(tenant_id, external_id, Before::Accounts(accounts)).await? else {
             return Ok(Err(Refusal::NoTask));
@@ -160,9 +161,10 @@ impl Store {
         &self,
         tenant_id: Uuid,
         task: &HeldTask,
-        new: &[(Account, i32)],
+        new: &[(AccountKey, i32)],
         transaction: &mut PgTransaction<'_>,
     ) -> Result<(), StoreError> {
+        let (platforms, ids) = columns(new.iter().map(|(account, _)| account));
         let state = if task.is_draft() { Status::Draft } else { Status::Submitted };
         sqlx::query!(
             "WITH added AS (
@@ -186,8 +188,8 @@ impl Store {
             state.as_str(),
             task.publish_at,
             &new.iter().map(|_| self.clock.new_id()).collect::<Vec<_>>(),
-            &new.iter().map(|(account, _)| account.platform.clone()).collect::<Vec<_>>(),
-            &new.iter().map(|(account, _)| account.account_id.clone()).collect::<Vec<_>>(),
+            &platforms,
+            &ids,
             &new.iter().map(|(_, place)| *place).collect::<Vec<_>>(),
             self.clock.skew() as _,
         )

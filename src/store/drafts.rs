@@ -6,10 +6,11 @@ use uuid::Uuid;
 
 use super::actions::ActedOr;
 use super::hold::{Before, Held, moving};
-use super::{Store, StoreError, Telling};
+use super::{Store, StoreError, Telling, columns};
+use crate::account::AccountKey;
 use crate::article::{ArticlePatch, Content, Digests, Draft, ExternalId};
 use crate::json;
-use crate::task::act::{self, Account, HeldPublication, HeldTask, Refusal, Taken};
+use crate::task::act::{self, HeldPublication, HeldTask, Refusal, Taken};
 use crate::task::state::Status;
 
 impl Store {
@@ -104,7 +105,7 @@ impl Store {
         }
         let members = members
             .into_iter()
-            .filter_map(|row| Some(Account { platform: row.platform?, account_id: row.account_id? }))
+            .filter_map(|row| Some(AccountKey::stored(row.platform?, row.account_id?)))
             .collect::<Vec<_>>();
         if members.is_empty() {
             return Ok(Err(Refusal::EmptyGroup(group_code)));
@@ -138,6 +139,7 @@ impl Store {
             updated_at: task.now,
         });
         let new = new.collect::<Vec<_>>();
+        let (platforms, ids) = columns(new.iter().map(|one| &one.account));
         sqlx::query!(
             "WITH gone AS (
                 DELETE FROM publications WHERE tenant_id = $1 AND task_id = $2 AND publication_id = ANY ($4::uuid[])
@@ -164,8 +166,8 @@ impl Store {
             &taken.kept.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
             &taken.kept.iter().map(|(_, place)| *place).collect::<Vec<_>>(),
             &new.iter().map(|one| one.publication_id).collect::<Vec<_>>(),
-            &new.iter().map(|one| one.account.platform.clone()).collect::<Vec<_>>(),
-            &new.iter().map(|one| one.account.account_id.clone()).collect::<Vec<_>>(),
+            &platforms,
+            &ids,
             &new.iter().map(|one| one.position).collect::<Vec<_>>(),
             self.clock.skew() as _,
         )

@@ -6,17 +6,8 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::locks::{lock_group, lock_tenant};
-use super::{Store, StoreError};
+use super::{Store, StoreError, columns, stored_keys};
 use crate::account::{AccountKey, GROUPS_MAX, GroupCode, GroupInput};
-
-/// A member of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    /// The platform.
-    pub platform: String,
-    /// Its id on the platform.
-    pub account_id: String,
-}
 
 /// A group, as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +17,7 @@ pub struct GroupRow {
     /// For people.
     pub title: String,
     /// Its accounts, in order.
-    pub accounts: Vec<Member>,
+    pub accounts: Vec<AccountKey>,
     /// When it was created.
     pub created_at: DateTime<Utc>,
     /// When it last changed, also by an account that was deleted.
@@ -72,11 +63,10 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let member = |(platform, account_id)| Member { platform, account_id };
         let groups = rows.into_iter().map(|row| GroupRow {
             group_code: row.group_code,
             title: row.title,
-            accounts: row.accounts.map_or(Vec::new(), |list| list.0.into_iter().map(member).collect()),
+            accounts: row.accounts.map_or(Vec::new(), stored_keys),
             created_at: row.created_at,
             updated_at: row.updated_at,
         });
@@ -103,14 +93,10 @@ impl Store {
         };
         replace_members(tenant_id, code, &input.accounts, &mut transaction).await?;
         transaction.commit().await?;
-        let member = |key: &AccountKey| Member {
-            platform: key.platform().to_owned(),
-            account_id: key.account_id().to_owned(),
-        };
         Ok(GroupPut::Done(GroupRow {
             group_code: code.as_str().to_owned(),
             title: input.title.clone(),
-            accounts: input.accounts.iter().map(member).collect(),
+            accounts: input.accounts.clone(),
             created_at,
             updated_at,
         }))
@@ -161,10 +147,6 @@ impl Store {
         transaction.commit().await?;
         Ok(deleted.rows_affected() > 0)
     }
-}
-
-fn columns(accounts: &[AccountKey]) -> (Vec<String>, Vec<String>) {
-    accounts.iter().map(|key| (key.platform().to_owned(), key.account_id().to_owned())).unzip()
 }
 
 /// The places of accounts that are not there, or hidden. None of the others goes before this transaction ends: who

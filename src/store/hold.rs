@@ -3,9 +3,11 @@
 use sqlx::PgTransaction;
 use uuid::Uuid;
 
+use super::locks::{keep_accounts, keep_group};
 use super::{Move, Store, StoreError};
+use crate::account::AccountKey;
 use crate::article::ExternalId;
-use crate::task::act::{Account, HeldPublication, HeldTask};
+use crate::task::act::{HeldPublication, HeldTask};
 use crate::task::state::Status;
 
 /// How often a transaction is begun at most, because others changed the task while it waited for them: nobody changes one
@@ -20,7 +22,7 @@ pub(super) enum Before<'a> {
     /// The accounts of the task.
     OwnAccounts,
     /// These accounts.
-    Accounts(&'a [Account]),
+    Accounts(&'a [AccountKey]),
     /// The group of the task.
     OwnGroup,
     /// This group.
@@ -32,7 +34,7 @@ pub(super) struct Held {
     pub transaction: PgTransaction<'static>,
     pub task: HeldTask,
     /// Of the accounts that were to be locked, those that exist.
-    pub known: Vec<Account>,
+    pub known: Vec<AccountKey>,
 }
 
 impl Store {
@@ -56,15 +58,18 @@ impl Store {
             .fetch_optional(&mut *transaction)
             .await?;
             let Some(named) = named else { return Ok(None) };
-            let group = match before {
-                Before::Group(code) => Some(code),
-                Before::OwnGroup => Some(named.group_code.as_str()),
-                _ => None,
-            };
-            if let Some(group) = group {
-                lock_group(tenant_id, group, &mut transaction).await?;
+            let mut known = Vec::new();
+            match before {
+                Before::Nothing => {}
+                Before::OwnAccounts => {
+                    known = keep_accounts(tenant_id, &[], Some(named.task_id), &mut transaction).await?;
+                }
+                Before::Accounts(keys) => {
+                    known = keep_accounts(tenant_id, keys, None, &mut transaction).await?;
+                }
+                Before::OwnGroup => keep_group(tenant_id, &named.group_code, &mut transaction).await?,
+                Before::Group(code) => keep_group(tenant_id, code, &mut transaction).await?,
             }
-            let known = lock_accounts(tenant_id, named.task_id, before, &mut transaction).await?;
             let mut locked = sqlx::query_scalar!(
                 "SELECT publication_id FROM publications WHERE tenant_id = $1 AND task_id = $2
                 ORDER BY publication_id FOR UPDATE",
@@ -118,7 +123,7 @@ impl Store {
             Some(HeldPublication {
                 publication_id: row.publication_id?,
                 fence: row.fence?,
-                account: Account { platform: row.platform?, account_id: row.account_id? },
+                account: AccountKey::stored(row.platform?, row.account_id?),
                 position: row.position?,
                 status: row.status?,
                 url: row.url,
@@ -136,52 +141,4 @@ impl Store {
 /// A move of a publication from where it stands.
 pub(super) fn moving(tenant_id: Uuid, one: &HeldPublication, to: Status) -> Move {
     Move::new(tenant_id, (one.publication_id, one.fence), (one.status, to))
-}
-
-/// Keeps a group's accounts as they are until the end of the transaction.
-async fn lock_group(
-    tenant_id: Uuid,
-    group_code: &str,
-    transaction: &mut PgTransaction<'_>,
-) -> Result<(), StoreError> {
-    sqlx::query!(
-        "SELECT group_code FROM groups WHERE tenant_id = $1 AND group_code = $2 FOR KEY SHARE",
-        tenant_id,
-        group_code,
-    )
-    .fetch_optional(&mut **transaction)
-    .await?;
-    Ok(())
-}
-
-/// Keeps accounts from being deleted until the end of the transaction; returns those that exist.
-async fn lock_accounts(
-    tenant_id: Uuid,
-    task_id: Uuid,
-    before: Before<'_>,
-    transaction: &mut PgTransaction<'_>,
-) -> Result<Vec<Account>, StoreError> {
-    let named = match before {
-        Before::Accounts(named) => named,
-        Before::OwnAccounts => &[],
-        _ => return Ok(Vec::new()),
-    };
-    let own = matches!(before, Before::OwnAccounts);
-    let rows = sqlx::query!(
-        "SELECT a.platform, a.account_id FROM accounts a
-        WHERE a.tenant_id = $1 AND a.hidden_at IS NULL AND (a.platform, a.account_id) IN (
-            SELECT platform, account_id FROM unnest($3::text[], $4::text[]) AS u(platform, account_id)
-            UNION
-            SELECT p.platform, p.account_id FROM publications p WHERE $5 AND p.tenant_id = $1 AND p.task_id = $2)
-        ORDER BY a.platform, a.account_id FOR KEY SHARE OF a",
-        tenant_id,
-        task_id,
-        &named.iter().map(|one| one.platform.clone()).collect::<Vec<_>>(),
-        &named.iter().map(|one| one.account_id.clone()).collect::<Vec<_>>(),
-        own,
-    )
-    .fetch_all(&mut **transaction)
-    .await?;
-    let account = rows.into_iter().map(|row| Account { platform: row.platform, account_id: row.account_id });
-    Ok(account.collect())
 }

@@ -15,7 +15,7 @@
 use sqlx::PgTransaction;
 use uuid::Uuid;
 
-use super::StoreError;
+use super::{StoreError, columns};
 use crate::account::{AccountKey, GroupCode};
 
 /// How many publications of an account are unfinished, by state.
@@ -152,4 +152,46 @@ pub(super) async fn lock_group(
     .fetch_optional(&mut **transaction)
     .await?;
     Ok(())
+}
+
+/// Keeps a group's accounts as they are until the end of the transaction.
+pub(super) async fn keep_group(
+    tenant_id: Uuid,
+    code: &str,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        r#"SELECT true AS "there!" FROM groups WHERE tenant_id = $1 AND group_code = $2 FOR KEY SHARE"#,
+        tenant_id,
+        code,
+    )
+    .fetch_optional(&mut **transaction)
+    .await?;
+    Ok(())
+}
+
+/// Keeps accounts from being deleted until the end of the transaction: these, and those of a task. Returns those that
+/// exist.
+pub(super) async fn keep_accounts(
+    tenant_id: Uuid,
+    keys: &[AccountKey],
+    of_task: Option<Uuid>,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<Vec<AccountKey>, StoreError> {
+    let (platforms, ids) = columns(keys);
+    let rows = sqlx::query!(
+        "SELECT a.platform, a.account_id FROM accounts a
+        WHERE a.tenant_id = $1 AND a.hidden_at IS NULL AND (a.platform, a.account_id) IN (
+            SELECT platform, account_id FROM unnest($2::text[], $3::text[]) AS u(platform, account_id)
+            UNION
+            SELECT p.platform, p.account_id FROM publications p WHERE p.tenant_id = $1 AND p.task_id = $4)
+        ORDER BY a.platform, a.account_id FOR KEY SHARE OF a",
+        tenant_id,
+        &platforms,
+        &ids,
+        of_task,
+    )
+    .fetch_all(&mut **transaction)
+    .await?;
+    Ok(rows.into_iter().map(|row| AccountKey::stored(row.platform, row.account_id)).collect())
 }

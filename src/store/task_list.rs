@@ -137,7 +137,7 @@ impl Store {
 
     /// At most `limit` tasks that fit, the newest first, of those older than `before` if that is given.
     ///
-    /// A page looks at no more than [`SCANNED_MAX`] tasks, so it may hold fewer than fit while there is a next one.
+    /// A page looks at no more than `SCANNED_MAX` tasks, so it may hold fewer than fit while there is a next one.
     pub async fn task_page(
         &self,
         tenant_id: Uuid,

@@ -6,7 +6,8 @@ use sqlx::PgExecutor;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Member, Store, StoreError};
+use super::{Store, StoreError, stored_keys};
+use crate::account::AccountKey;
 use crate::article::{Content, Digests, ExternalId};
 use crate::task::state::Status;
 
@@ -43,7 +44,7 @@ pub enum Admitted {
     /// It is new, and on disk.
     Created {
         /// The accounts it goes to.
-        members: Vec<Member>,
+        members: Vec<AccountKey>,
         /// When.
         at: DateTime<Utc>,
         /// Another article of its group with the same content.
@@ -307,9 +308,8 @@ impl Store {
                 Some(_) => Admitted::Unseen,
             };
         };
-        let accounts = accounts.map_or(Vec::new(), |list| list.0);
-        let members = accounts.into_iter().map(|(platform, account_id)| Member { platform, account_id });
-        Admitted::Created { members: members.collect(), at, same_content_as }
+        let members = accounts.map_or(Vec::new(), stored_keys);
+        Admitted::Created { members, at, same_content_as }
     }
 
     /// The task of that `external_id`; with its content if asked for.

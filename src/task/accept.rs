@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::account::AccountKey;
 use crate::article::{Defaults, Digests, ExternalId, OnDuplicate, OptionsSent, Submission};
 use crate::clock::SharedClock;
 use crate::gather::{Bounds, Busy, Gatherer};
@@ -382,9 +383,10 @@ fn answer(one: &NewTask, admitted: Admitted) -> Option<Answer> {
         Admitted::Unseen => None,
         Admitted::Created { members, at, same_content_as } => {
             let status = if one.draft { Status::Draft } else { Status::Submitted };
-            let publications = members.into_iter().map(|member| PublicationRow {
-                platform: member.platform,
-                account_id: member.account_id,
+            let members = members.into_iter().map(AccountKey::into_names);
+            let publications = members.map(|(platform, account_id)| PublicationRow {
+                platform,
+                account_id,
                 status,
                 confirming: false,
                 round: 1,

@@ -6,21 +6,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::state::{Counts, Status};
+use crate::account::AccountKey;
 
 /// The error code of what may have been published, or not.
 pub const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 
 /// The error code of what the caller cancelled.
 pub const CANCELLED: &str = "cancelled";
-
-/// An account, by its two names.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Account {
-    /// The platform.
-    pub platform: String,
-    /// Its id on the platform.
-    pub account_id: String,
-}
 
 /// A publication under its lock: nobody changes it before we have.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +22,7 @@ pub struct HeldPublication {
     /// Its fence.
     pub fence: i32,
     /// Its account.
-    pub account: Account,
+    pub account: AccountKey,
     /// Its place among the task's publications.
     pub position: i32,
     /// Its state.
@@ -190,7 +182,7 @@ pub fn cancelled(from: Status) -> (String, String, bool) {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetryRequest {
     /// One account; none: all of the task.
-    pub account: Option<Account>,
+    pub account: Option<AccountKey>,
     /// What the caller knows of its outcome; only with an account.
     pub confirmed: Option<Confirmed>,
 }
@@ -233,7 +225,7 @@ pub fn retrying(task: &HeldTask, request: &RetryRequest) -> Result<Vec<(usize, R
     };
     let found = all.into_iter().find(|(_, one)| one.account == *named);
     let (at, one) =
-        found.ok_or_else(|| Refusal::NoAccount(format!("{} of {}", named.account_id, named.platform)))?;
+        found.ok_or_else(|| Refusal::NoAccount(format!("{} of {}", named.account_id(), named.platform())))?;
     Ok(vec![(at, retry(task, one, request.confirmed.as_ref()))])
 }
 
@@ -267,12 +259,12 @@ pub struct Taken {
     /// What stays, and its place.
     pub kept: Vec<(Uuid, i32)>,
     /// What is new, and its place.
-    pub new: Vec<(Account, i32)>,
+    pub new: Vec<(AccountKey, i32)>,
 }
 
 /// Takes a draft's accounts again: those of the group, in its order, then those that the caller added by hand.
 #[must_use]
-pub fn taking(group: &[Account], drafts: &[HeldPublication]) -> Taken {
+pub fn taking(group: &[AccountKey], drafts: &[HeldPublication]) -> Taken {
     let mut taken = Taken::default();
     let mut place = 0;
     for account in group {
@@ -296,9 +288,9 @@ pub fn taking(group: &[Account], drafts: &[HeldPublication]) -> Taken {
 /// The accounts that are new to a task, each once, with their places after the last. `known` are those that exist.
 pub fn adding(
     task: &HeldTask,
-    wanted: &[Account],
-    known: &[Account],
-) -> Result<Vec<(Account, i32)>, Refusal> {
+    wanted: &[AccountKey],
+    known: &[AccountKey],
+) -> Result<Vec<(AccountKey, i32)>, Refusal> {
     if task.cancelled_while_draft() {
         return Err(Refusal::Conflict(CANCELLED_DRAFT.to_owned()));
     }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::clock::{Clock, TestClock};
 
-fn account(name: &str) -> Account {
-    Account { platform: "p".into(), account_id: name.into() }
+fn account(name: &str) -> AccountKey {
+    AccountKey::new("p", name).unwrap()
 }
 
 fn one(name: &str, status: Status, error: Option<&str>) -> HeldPublication {

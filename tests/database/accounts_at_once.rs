@@ -5,6 +5,7 @@ use publish_ingest::store::{AccountDeleted, AccountPut, Admitted, GroupPut, Term
 use serde_json::json;
 use sqlx::PgTransaction;
 
+use crate::drafts::waiting;
 use crate::harness::{BOTH, World, account_input, in_world, within};
 
 /// A lock that the test holds while what it paused waits for it, longer than statements may wait for each other.
@@ -16,9 +17,6 @@ const ACCEPTS: &str =
 
 const DELETES: &str = "CREATE TRIGGER pause BEFORE UPDATE OF hidden_at ON accounts FOR EACH ROW
     WHEN (NEW.hidden_at IS NOT NULL) EXECUTE FUNCTION pause()";
-
-const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND wait_event_type = 'Lock'";
 
 /// Has those statements wait until the transaction ends.
 async fn paused(world: &World, trigger: &'static str) -> PgTransaction<'static> {
@@ -41,9 +39,9 @@ async fn what_is_being_accepted_blocks_a_delete() {
         let (accepting, store) = (world.store.clone(), world.store.clone());
         let tenant_id = world.tenant.tenant_id;
         let accepted = tokio::spawn(async move { accepting.accept(&[&task]).await.unwrap() });
-        world.until(WAITING, 1).await;
+        waiting(world, 1).await;
         let deleted = tokio::spawn(async move { store.delete_account(tenant_id, &blog2()).await.unwrap() });
-        world.until(WAITING, 2).await;
+        waiting(world, 2).await;
         held.rollback().await.unwrap();
         let accepted = within("accepting", accepted).await.unwrap();
         assert!(
@@ -64,9 +62,9 @@ async fn what_comes_during_a_delete_sees_the_group_without_the_account() {
         let (accepting, store) = (world.store.clone(), world.store.clone());
         let (tenant_id, first) = (world.tenant.tenant_id, task.clone());
         let deleted = tokio::spawn(async move { store.delete_account(tenant_id, &blog2()).await.unwrap() });
-        world.until(WAITING, 1).await;
+        waiting(world, 1).await;
         let accepted = tokio::spawn(async move { accepting.accept(&[&first]).await.unwrap() });
-        world.until(WAITING, 2).await;
+        waiting(world, 2).await;
         held.rollback().await.unwrap();
         assert_eq!(within("deleting", deleted).await.unwrap(), AccountDeleted::Done);
         // Its snapshot is older than the delete, so it has to ask again.
@@ -74,7 +72,7 @@ async fn what_comes_during_a_delete_sees_the_group_without_the_account() {
         assert!(matches!(&accepted[0], Admitted::Unseen), "{accepted:?}");
         let again = world.store.accept(&[&task]).await.unwrap();
         let Admitted::Created { members, .. } = &again[0] else { panic!("{again:?}") };
-        assert_eq!(members.iter().map(|one| one.account_id.as_str()).collect::<Vec<_>>(), ["blog1"]);
+        assert_eq!(members.iter().map(AccountKey::account_id).collect::<Vec<_>>(), ["blog1"]);
     })
     .await;
 }
@@ -87,7 +85,7 @@ async fn a_group_without_an_account_hides_nothing_that_is_being_accepted_from_it
         let (accepting, store) = (world.store.clone(), world.store.clone());
         let tenant_id = world.tenant.tenant_id;
         let accepted = tokio::spawn(async move { accepting.accept(&[&task]).await.unwrap() });
-        world.until(WAITING, 1).await;
+        waiting(world, 1).await;
         // First out of its group, then deleted: the group holds it no more, the article does.
         let deleted = tokio::spawn(async move {
             let code: GroupCode = BOTH.parse().unwrap();
@@ -95,7 +93,7 @@ async fn a_group_without_an_account_hides_nothing_that_is_being_accepted_from_it
             store.put_group(tenant_id, &code, &without).await.unwrap();
             store.delete_account(tenant_id, &blog2()).await.unwrap()
         });
-        world.until(WAITING, 2).await;
+        waiting(world, 2).await;
         held.rollback().await.unwrap();
         within("accepting", accepted).await.unwrap();
         let submitted = Unfinished { submitted: 1, ..Unfinished::default() };
@@ -112,13 +110,13 @@ async fn a_site_does_not_change_under_what_is_being_accepted() {
         let (accepting, store, vault) = (world.store.clone(), world.store.clone(), world.vault.clone());
         let tenant_id = world.tenant.tenant_id;
         let accepted = tokio::spawn(async move { accepting.accept(&[&task]).await.unwrap() });
-        world.until(WAITING, 1).await;
+        waiting(world, 1).await;
         let moved = tokio::spawn(async move {
             let input = AccountInput { settings: json!({"site": "moved"}), ..account_input("blog2") };
             let terms = Terms { same_site: &|_| false, ..Terms::NONE };
             store.put_account(tenant_id, &blog2(), &input, &vault, terms).await.unwrap()
         });
-        world.until(WAITING, 2).await;
+        waiting(world, 2).await;
         held.rollback().await.unwrap();
         within("accepting", accepted).await.unwrap();
         let submitted = Unfinished { submitted: 1, ..Unfinished::default() };
@@ -134,12 +132,12 @@ async fn a_group_does_not_take_an_account_that_is_being_deleted() {
         let (store, putting) = (world.store.clone(), world.store.clone());
         let tenant_id = world.tenant.tenant_id;
         let deleted = tokio::spawn(async move { store.delete_account(tenant_id, &blog2()).await.unwrap() });
-        world.until(WAITING, 1).await;
+        waiting(world, 1).await;
         let put = tokio::spawn(async move {
             let group = GroupInput { title: String::new(), accounts: vec![blog2()] };
             putting.put_group(tenant_id, &"late".parse().unwrap(), &group).await.unwrap()
         });
-        world.until(WAITING, 2).await;
+        waiting(world, 2).await;
         held.rollback().await.unwrap();
         assert_eq!(within("deleting", deleted).await.unwrap(), AccountDeleted::Done);
         assert_eq!(within("putting", put).await.unwrap(), GroupPut::UnknownAccounts(vec![0]));

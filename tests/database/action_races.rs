@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use publish_ingest::store::{Move, Store, StoreError};
-use publish_ingest::task::act::{Account, RetryRequest};
+use publish_ingest::account::{AccountInput, AccountKey, Credentials};
+use publish_ingest::store::{AccountPut, Acted, Cancellation, Move, Store, StoreError, Terms};
+use publish_ingest::task::act::RetryRequest;
 use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
+use publish_ingest::vault::Vault;
 use serde_json::json;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::actions::{end, id};
 use crate::drafts::{pause, waiting};
-use crate::harness::{ONE, World, article, at_once, in_world, limits};
+use crate::harness::{ONE, World, account_input, article, at_once, in_world, limits};
 
 /// Has whoever writes to a table wait within its transaction for a lock that the test holds.
 async fn gate(world: &World, table: &'static str) -> sqlx::PgTransaction<'static> {
@@ -27,6 +30,14 @@ async fn gate(world: &World, table: &'static str) -> sqlx::PgTransaction<'static
     keeper
 }
 
+/// Cancels the task `a` beside the test.
+fn cancelling(world: &World) -> JoinHandle<Acted<Cancellation>> {
+    let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
+    tokio::spawn(
+        async move { store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap() },
+    )
+}
+
 #[tokio::test]
 async fn a_cancel_that_meets_a_claim_waits_for_it_and_says_in_flight() {
     in_world(async |world: &World| {
@@ -35,10 +46,7 @@ async fn a_cancel_that_meets_a_claim_waits_for_it_and_says_in_flight() {
         let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
         let claim = tokio::spawn(async move { store.claim(tenant_id, &limits("w")).await.unwrap() });
         waiting(world, 1).await;
-        let store = world.store.clone();
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 2).await;
         keeper.rollback().await.unwrap();
         assert_eq!(claim.await.unwrap().len(), 1);
@@ -55,10 +63,7 @@ async fn a_claim_that_meets_a_cancel_takes_nothing() {
         world.accept(&[world.new_task("a", ONE)]).await;
         // It has locked the publication, and is about to count.
         let keeper = gate(world, "tasks").await;
-        let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 1).await;
         assert!(world.claim("w").await.is_empty());
         keeper.rollback().await.unwrap();
@@ -82,10 +87,7 @@ async fn a_cancel_that_meets_a_settle_sees_how_it_ended() {
                 async move { store.settle(tenant_id, &[again], telling(Duration::ZERO)).await.unwrap() },
             );
         waiting(world, 1).await;
-        let store = world.store.clone();
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 2).await;
         keeper.rollback().await.unwrap();
         settle.await.unwrap();
@@ -127,14 +129,11 @@ async fn a_cancel_that_meets_an_account_being_added_cancels_it_too() {
         let keeper = gate(world, "tasks").await;
         let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
         let add = tokio::spawn(async move {
-            let more = Account { platform: "static_site".to_owned(), account_id: "blog2".to_owned() };
+            let more = AccountKey::new("static_site", "blog2").unwrap();
             store.add_accounts(tenant_id, &id("a"), &[more]).await.unwrap().unwrap();
         });
         waiting(world, 1).await;
-        let store = world.store.clone();
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 2).await;
         keeper.rollback().await.unwrap();
         add.await.unwrap();
@@ -162,8 +161,7 @@ async fn work(store: &Store, tenant_id: Uuid, who: usize, turn: usize) -> Result
         }
         2 => {
             let _ = store.cancel(tenant_id, &external_id, telling).await?;
-            let more = ["many0", "many1", "late"]
-                .map(|name| Account { platform: "static_site".to_owned(), account_id: name.to_owned() });
+            let more = ["many0", "many1", "late"].map(|name| AccountKey::new("static_site", name).unwrap());
             let _ = store.add_accounts(tenant_id, &external_id, &more).await?;
         }
         _ => {
@@ -205,10 +203,7 @@ async fn an_account_that_is_added_and_at_once_claimed_is_in_flight() {
             claim
         });
         waiting(world, 1).await;
-        let (store, tenant_id) = (world.store.clone(), world.tenant.tenant_id);
-        let cancel = tokio::spawn(async move {
-            store.cancel(tenant_id, &id("a"), telling(Duration::ZERO)).await.unwrap().unwrap()
-        });
+        let cancel = cancelling(world);
         waiting(world, 2).await;
         adder.commit().await.unwrap();
         let claim = claim.await.unwrap();
@@ -216,22 +211,23 @@ async fn an_account_that_is_added_and_at_once_claimed_is_in_flight() {
         claim.commit().await.unwrap();
         let did = cancel.await.unwrap().did;
         assert_eq!((did.cancelled.len(), did.in_flight.len()), (1, 1));
-        assert_eq!(did.in_flight[0].account_id, "blog2");
+        assert_eq!(did.in_flight[0].account_id(), "blog2");
     })
     .await;
 }
 
-/// Renews the login of one account, as its owner does.
-async fn renew(pool: &sqlx::PgPool, n: usize) {
-    sqlx::query(
-        "UPDATE lanes SET login_state = 'active', resume_from = now() - interval '1 hour',
-            credentials_version = credentials_version + 1 WHERE login_state = 'login_expired' AND account_id = $1",
-    )
-    .bind(format!("many{n}"))
-    .execute(pool)
-    .await
-    .unwrap();
+/// Sends new credentials of one account, as its owner does, which renews its login where it has expired.
+async fn renew(store: &Store, vault: &Vault, tenant_id: Uuid, name: &str) -> Result<(), StoreError> {
+    let key = AccountKey::new("static_site", name).unwrap();
+    let credentials = Some(Credentials::new(json!({})));
+    let input = AccountInput { credentials, max_in_flight: MANY_IN_FLIGHT, ..account_input(name) };
+    let put = store.put_account(tenant_id, &key, &input, vault, Terms::NONE).await?;
+    assert!(matches!(put, AccountPut::Done(..)), "{put:?}");
+    Ok(())
 }
+
+/// Enough that a claim takes more than one of an account.
+const MANY_IN_FLIGHT: i32 = 8;
 
 const TASKS: usize = 12;
 
@@ -242,25 +238,24 @@ async fn eight_at_once_claim_settle_cancel_retry_and_resume_without_a_deadlock()
         let tenant_id = world.tenant.tenant_id;
         let names = (0..5).map(|n| format!("many{n}")).collect::<Vec<_>>();
         for name in names.iter().map(String::as_str).chain(["late"]) {
-            world.account(tenant_id, name, 8, TimeDelta::zero()).await;
+            world.account(tenant_id, name, MANY_IN_FLIGHT, TimeDelta::zero()).await;
         }
         world.group(tenant_id, "many", &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
         world
             .accept(&(0..TASKS).map(|n| world.new_task(&format!("post-{n}"), "many")).collect::<Vec<_>>())
             .await;
         let errors = at_once((0..8).map(|who| {
-            let (store, pool) = (world.store.clone(), world.pool.clone());
+            let (store, vault) = (world.store.clone(), world.vault.clone());
             async move {
-                let mut errors = Vec::new();
+                let mut results = Vec::new();
                 for turn in 0..TURNS {
-                    errors.extend(
-                        work(&store, tenant_id, who, turn).await.err().map(|error| error.to_string()),
-                    );
+                    results.push(work(&store, tenant_id, who, turn).await);
                     if who == 3 && turn % 2 == 0 {
-                        renew(&pool, turn / 2 % 5).await;
+                        results
+                            .push(renew(&store, &vault, tenant_id, &format!("many{}", turn / 2 % 5)).await);
                     }
                 }
-                errors
+                results.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect::<Vec<_>>()
             }
         }))
         .await;

@@ -18,7 +18,8 @@ use publish_ingest::local_postgres::{Cluster, Programs};
 use publish_ingest::outbound::Policy;
 use publish_ingest::retry::Schedule;
 use publish_ingest::store::{
-    AccountPut, Admitted, ClaimLimits, Claimed, GroupPut, NewTask, Queue, Store, Tenant, Terms,
+    AccountDeleted, AccountPut, Admitted, ClaimLimits, Claimed, GroupPut, NewTask, Queue, Store, Tenant,
+    Terms,
 };
 use publish_ingest::task::settle::{Settler, Settling, telling};
 use publish_ingest::tenant::{ApiKey, Scope};
@@ -188,6 +189,12 @@ impl World {
         let put = self.store.put_account(tenant_id, &key, input, &self.vault, Terms::NONE).await.unwrap();
         assert!(matches!(put, AccountPut::Done(..)), "{put:?}");
         put
+    }
+
+    /// Deletes an account of which nothing is unfinished.
+    pub(crate) async fn delete_account(&self, tenant_id: Uuid, id: &str) {
+        let key = AccountKey::new("static_site", id).unwrap();
+        assert_eq!(self.store.delete_account(tenant_id, &key).await.unwrap(), AccountDeleted::Done);
     }
 
     pub(crate) async fn group(&self, tenant_id: Uuid, code: &str, accounts: &[&str]) {

@@ -7,14 +7,11 @@ use utoipa::openapi::schema::{AdditionalProperties, SchemaType, Type};
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::super::{Failure, Remote};
+use super::super::{Failure, REMOTE_ID_MAX, Remote, remote_id};
 use crate::article::{URL_MAX, is_http_url};
 use crate::fields::{Fields, Invalid};
 use crate::json::InvalidJson;
 use crate::store::LOGIN_EXPIRED;
-
-/// The longest id that an endpoint may give an article, in characters.
-const REMOTE_ID_MAX: usize = 200;
 
 /// The longest code of an error, in characters.
 const CODE_MAX: usize = 64;
@@ -110,10 +107,7 @@ impl Reported {
         if url.as_deref().is_some_and(|url| url.chars().count() <= URL_MAX && !is_http_url(url)) {
             fields.refuse("url", "bad_format", "send an absolute http or https URL");
         }
-        let remote_id = fields.text("remote_id", Some(REMOTE_ID_MAX), false)?;
-        if remote_id.as_deref().is_some_and(|id| !is_remote_id(id)) {
-            fields.refuse("remote_id", "not_allowed", "must not be empty or hold control characters");
-        }
+        let remote_id = remote_id(&mut fields)?;
         let failure = failure(&mut fields)?;
         let report = match status.as_deref() {
             Some("success") => {

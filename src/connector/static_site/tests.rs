@@ -18,7 +18,12 @@ fn folder() -> TempDir {
 }
 
 fn site(root: &Path) -> StaticSite {
-    StaticSite::new(root, "https://news.example/site/", Arc::new(TestClock::seeded(1)))
+    site_at(root, Arc::new(TestClock::seeded(1)))
+}
+
+/// A site whose publications wait for index and feed however slow the machine is.
+fn site_at(root: &Path, clock: SharedClock) -> StaticSite {
+    StaticSite::patient(root.to_owned(), "https://news.example/site/", clock, Duration::MAX)
 }
 
 fn job(marker: &str) -> Job {
@@ -170,7 +175,7 @@ async fn after_a_crash_a_look_up_lists_the_page_and_leftovers_go() {
     let leftover = root.path().join("acme/blog/.m2.x.tmp");
     fs::write(&leftover, "half").unwrap();
     let clock = Arc::new(TestClock::seeded(2));
-    let again = StaticSite::new(root.path(), "https://news.example", clock.clone());
+    let again = site_at(root.path(), clock.clone());
     assert!(matches!(again.find(&job("m1")).await, Sighting::Published(_)));
     assert!(read(root.path(), "index.html").contains("/m1.html"));
     assert!(leftover.exists());
