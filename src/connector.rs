@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Instant;
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -67,12 +68,14 @@ pub struct Job {
     pub content: Content,
     /// When the task was submitted: the article's date.
     pub submitted_at: DateTime<Utc>,
+    /// Nothing outside may be begun after this: another holder may have it by then.
+    pub until: Instant,
 }
 
 impl Job {
     /// What a publication in hand asks for.
     #[must_use]
-    pub fn of(one: &Claimed, marker: &str, credentials: Credentials) -> Self {
+    pub fn of(one: &Claimed, marker: &str, credentials: Credentials, until: Instant) -> Self {
         Self {
             marker: marker.to_owned(),
             tenant: one.tenant.clone(),
@@ -84,6 +87,7 @@ impl Job {
             credentials,
             content: one.content.clone(),
             submitted_at: one.submitted_at,
+            until,
         }
     }
 }

@@ -40,7 +40,7 @@ mod tenants;
 
 pub use accounts::{AccountDeleted, AccountPut, AccountRow, RESUME_WITHIN, Renewal, Terms};
 pub use actions::{Acted, ActedOr, Cancellation, Retry};
-pub use bridge::{ReportDoes, Standing};
+pub use bridge::{ReportDoes, ReportTaken, Standing};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use check::AccountStanding;
 pub use due::{Due, Queue};
@@ -233,8 +233,8 @@ impl Store {
 
     /// Checks that the database answers, that its schema is the one this program is made for, and that it takes writes.
     pub async fn check(&self) -> Result<(), StoreError> {
-        let applied = sqlx::query_scalar::<_, i64>(
-            "SELECT version FROM _sqlx_migrations WHERE success ORDER BY version",
+        let applied = sqlx::query_as::<_, (i64, Vec<u8>)>(
+            "SELECT version, checksum FROM _sqlx_migrations WHERE success ORDER BY version",
         )
         .fetch_all(&self.pool)
         .await;
@@ -242,11 +242,16 @@ impl Store {
             Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42P01") => Vec::new(),
             other => other?,
         };
-        let known = MIGRATIONS.iter().map(|migration| migration.version).collect::<Vec<_>>();
-        if let Some(newer) = applied.iter().find(|version| !known.contains(version)) {
-            return Err(SchemaError::Newer(*newer).into());
+        for (version, checksum) in &applied {
+            match MIGRATIONS.iter().find(|migration| migration.version == *version) {
+                None => return Err(SchemaError::Newer(*version).into()),
+                Some(known) if *known.checksum != **checksum => {
+                    return Err(SchemaError::Other(*version).into());
+                }
+                Some(_) => {}
+            }
         }
-        if applied.len() < known.len() {
+        if applied.len() < MIGRATIONS.iter().count() {
             return Err(SchemaError::Missing.into());
         }
         // Changes nothing, and is refused where nothing can be changed.

@@ -300,13 +300,17 @@ impl Shared {
             Err(panic) => return Err(rejected("unrenderable", &panic)),
         };
         let (site, id) = (site.clone(), self.clock.new_id());
+        let (until, clock) = (job.until, self.clock.clone());
         let placed = spawn_blocking(move || {
-            let placed = site.folder.place(&marker, &page, id);
+            let placed = site.folder.place(&marker, &page, id, || clock.instant() < until);
             (placed, site.folder.has(&marker))
         });
         match placed.await {
             Ok((Ok(()), Ok(true))) => Ok(()),
             Ok((Ok(()), Ok(false))) => Err(Verdict::Unknown("the page was written and is gone".to_owned())),
+            Ok((Err(error), Ok(false))) if error.kind() == io::ErrorKind::TimedOut => {
+                Err(Verdict::Unknown("there was no time left to place the page".to_owned()))
+            }
             Ok((Err(error), Ok(false))) => Err(Verdict::Transient(Failure::new(
                 "site_unwritable",
                 format!("the page could not be written; make the site's folder writable: {error}"),

@@ -15,6 +15,7 @@ use super::AppState;
 use super::admission::{Caller, NoQuery, json_body};
 use super::problem::{Kind, Problem, errors};
 use crate::connector::http_bridge::{PLATFORM, Reported, ResultsRequest};
+use crate::store::ReportTaken;
 use crate::task::report::decide;
 use crate::tenant::Scope;
 
@@ -23,7 +24,7 @@ const REPORT_MAX_BYTES: usize = 64 * 1024;
 
 /// A report was taken.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ReportTaken {
+pub(super) struct ReportAnswer {
     /// The publication it told of.
     pub publication_id: Uuid,
     /// The round it told of.
@@ -43,7 +44,10 @@ impl IntoResponses for ReportErrors {
             (413, "`payload_too_large`"),
             (415, "`unsupported_media_type`"),
             (422, "`validation_failed`"),
-            (503, "`unavailable`: the same request again is safe"),
+            (
+                503,
+                "`unavailable`: also while the article is being sent again; the same request again is safe",
+            ),
         ])
     }
 }
@@ -58,7 +62,7 @@ impl IntoResponses for ReportErrors {
     params(("publication_id" = Uuid, Path, description = "As the request to the endpoint named it")),
     request_body = ResultsRequest,
     responses(
-        (status = 200, description = "Taken", body = ReportTaken),
+        (status = 200, description = "Taken", body = ReportAnswer),
         ReportErrors,
     )
 )]
@@ -69,7 +73,7 @@ pub(super) async fn post_results(
     publication_id: Result<Path<Uuid>, PathRejection>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<ReportTaken>, Problem> {
+) -> Result<Json<ReportAnswer>, Problem> {
     caller.need(Scope::Publish)?;
     let not_found = || Problem::new(Kind::NotFound, "no bridge was asked for a publication of this id");
     let Ok(Path(publication_id)) = publication_id else { return Err(not_found()) };
@@ -80,11 +84,18 @@ pub(super) async fn post_results(
     let taking = state.store.report(tenant_id, publication_id, PLATFORM, state.telling, decide);
     match caller.within(taking).await?? {
         None => Err(not_found()),
-        Some(Err(why)) => Err(Problem::new(Kind::Conflict, format!("{why}: nobody waits for this report"))),
-        Some(Ok(())) => {
+        Some(ReportTaken::Refused(why)) => {
+            Err(Problem::new(Kind::Conflict, format!("{why}: nobody waits for this report")))
+        }
+        Some(ReportTaken::NotNow) => {
+            let detail =
+                "the article is being sent again just now, and that answer counts; report once more after it";
+            Err(Problem::new(Kind::Unavailable, detail))
+        }
+        Some(ReportTaken::Done) => {
             state.work.wake(tenant_id);
             state.deliver.wake(tenant_id);
-            Ok(Json(ReportTaken { publication_id, round }))
+            Ok(Json(ReportAnswer { publication_id, round }))
         }
     }
 }

@@ -16,6 +16,8 @@ pub struct Standing {
     pub outcome_unknown: bool,
     /// Whether it was ever sent.
     pub sent: bool,
+    /// Whether it is being sent just now.
+    pub held: bool,
 }
 
 /// What a report does.
@@ -27,11 +29,24 @@ pub enum ReportDoes {
     Confirms(Published),
     /// It comes too late, or never was asked for; why.
     Nothing(String),
+    /// The article is being sent again just now, and the answer to that will say more: the report may come again.
+    NotNow,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReportTaken {
+    /// It counts.
+    Done,
+    /// It does nothing; why.
+    Refused(String),
+    /// It may come again in a moment.
+    NotNow,
 }
 
 impl Store {
     /// Takes the report on a publication of that platform; `decide` says, under its lock, what it does. None if there is no
-    /// such publication; the reason if the report does nothing.
+    /// such publication.
     pub async fn report(
         &self,
         tenant_id: Uuid,
@@ -39,11 +54,12 @@ impl Store {
         platform: &str,
         telling: Telling,
         decide: impl FnOnce(Standing, (Uuid, i32)) -> ReportDoes,
-    ) -> Result<Option<Result<(), String>>, StoreError> {
+    ) -> Result<Option<ReportTaken>, StoreError> {
         let mut transaction = self.pool.begin().await?;
         let row = sqlx::query!(
             r#"SELECT fence, round, status AS "status: Status", coalesce(error_code, '') = 'outcome_unknown' AS "unknown!",
-                attempts > 0 AS "sent!"
+                attempts > 0 AS "sent!",
+                lease_until IS NOT NULL AS "held!"
             FROM publications WHERE tenant_id = $1 AND publication_id = $2 AND platform = $3 FOR UPDATE"#,
             tenant_id,
             publication_id,
@@ -57,6 +73,7 @@ impl Store {
             round: row.round,
             outcome_unknown: row.status == Status::Failed && row.unknown,
             sent: row.sent,
+            held: row.held,
         };
         match decide(standing, (publication_id, row.fence)) {
             ReportDoes::Ends(end) => {
@@ -66,9 +83,10 @@ impl Store {
                 let held = ((publication_id, row.fence), row.status);
                 self.confirm_published(tenant_id, held, published, telling, &mut transaction).await?;
             }
-            ReportDoes::Nothing(why) => return Ok(Some(Err(why))),
+            ReportDoes::Nothing(why) => return Ok(Some(ReportTaken::Refused(why))),
+            ReportDoes::NotNow => return Ok(Some(ReportTaken::NotNow)),
         }
         transaction.commit().await?;
-        Ok(Some(Ok(())))
+        Ok(Some(ReportTaken::Done))
     }
 }

@@ -101,6 +101,28 @@ impl Store {
         Ok(())
     }
 
+    /// Notes, in the holder's own try, that the platform answered with this address after all: its lease was lost, so it
+    /// decides nothing any more, but who asks what was sent must find it.
+    pub async fn answered_late(
+        &self,
+        tenant_id: Uuid,
+        publication_id: Uuid,
+        fence: i32,
+        url: &str,
+    ) -> Result<(), StoreError> {
+        sqlx::query!(
+            "UPDATE attempts SET outcome = CASE WHEN ended_at IS NULL THEN NULL ELSE 'done_late' END, detail = $4
+            WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND kind = 'publish'",
+            tenant_id,
+            publication_id,
+            fence,
+            url,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// The tries of a publication whose outcome is still unknown.
     pub async fn open_tries(&self, tenant_id: Uuid, publication_id: Uuid) -> Result<OpenTries, StoreError> {
         let open = sqlx::query_as!(

@@ -76,7 +76,15 @@ impl Store {
             transaction.commit().await?;
             return Ok(moves.len());
         }
-        // Asked again, since what was skipped is not gone.
+        // Asked again, since what was skipped is not gone; and in a statement of its own once the lanes are locked, since one
+        // that waits for a lock does not see what was written meanwhile.
+        sqlx::query!(
+            r#"SELECT true AS "there!" FROM lanes WHERE tenant_id = $1 AND resume_from IS NOT NULL
+            ORDER BY platform, account_id FOR NO KEY UPDATE"#,
+            tenant_id,
+        )
+        .fetch_all(&mut *transaction)
+        .await?;
         sqlx::query!(
             "UPDATE lanes l SET resume_from = NULL
             WHERE l.tenant_id = $1 AND l.resume_from IS NOT NULL AND NOT EXISTS (

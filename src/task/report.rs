@@ -15,7 +15,7 @@ use crate::task::state::Status;
 /// else counts only while somebody waits for it.
 #[must_use]
 pub fn decide(reported: Reported, tenant_id: Uuid, standing: Standing, held: (Uuid, i32)) -> ReportDoes {
-    let Standing { status, round, outcome_unknown, sent } = standing;
+    let Standing { status, round, outcome_unknown, sent, held: being_sent } = standing;
     if reported.round != round {
         return ReportDoes::Nothing(format!(
             "the publication is in round {round}, not in round {}",
@@ -24,6 +24,10 @@ pub fn decide(reported: Reported, tenant_id: Uuid, standing: Standing, held: (Uu
     }
     let outcome = match (status, reported.report) {
         (Status::Running, Report::Success(remote)) => Outcome::Success { remote, found: false },
+        // It may tell of an earlier try, while this one publishes.
+        (Status::Running, Report::Failed(_) | Report::LoginExpired(_)) if being_sent => {
+            return ReportDoes::NotNow;
+        }
         (Status::Running, Report::Failed(failure)) => {
             Outcome::Failed { failure, retryable: true, reason: "reported_failed" }
         }
@@ -54,6 +58,7 @@ mod tests {
             ReportDoes::Ends(end) => end.to.as_str(),
             ReportDoes::Confirms(_) => "confirms",
             ReportDoes::Nothing(_) => "nothing",
+            ReportDoes::NotNow => "not now",
         }
     }
 
@@ -63,11 +68,16 @@ mod tests {
         let success = Report::Success(remote);
         let failed = Report::Failed(Failure::new("c", "m"));
         let expired = Report::LoginExpired(Failure::new("c", "m"));
-        let standing = |status, outcome_unknown, sent| Standing { status, round: 2, outcome_unknown, sent };
+        let standing =
+            |status, outcome_unknown, sent| Standing { status, round: 2, outcome_unknown, sent, held: false };
         let running = standing(Status::Running, false, true);
         assert_eq!(does(running, 2, success.clone()), "success");
         assert_eq!(does(running, 2, failed.clone()), "failed");
         assert_eq!(does(running, 2, expired.clone()), "login_expired");
+        let being_sent = Standing { held: true, ..running };
+        assert_eq!(does(being_sent, 2, success.clone()), "success");
+        assert_eq!(does(being_sent, 2, failed.clone()), "not now");
+        assert_eq!(does(being_sent, 2, expired.clone()), "not now");
         for round in [1, 3] {
             for report in [&success, &failed, &expired] {
                 assert_eq!(does(running, round, report.clone()), "nothing");

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::TaskTracker;
@@ -156,7 +156,8 @@ impl Worker {
             next_wait: self.retries.wait(wait(one.tries.into())),
             ask_wait: self.retries.wait_repeating(wait(open.tries - open.accepted)).unwrap_or(ASK_WAIT),
         };
-        let job = Job::of(&one, &marker, one.credentials(&self.vault)?);
+        let until = self.clock.instant() + self.limits.lease / 2;
+        let mut job = Job::of(&one, &marker, one.credentials(&self.vault)?, until);
         let connector = self.connectors.get(one.platform.as_str());
         let probe = self.look(connector, &job).await;
         let mut entry = JournalEntry {
@@ -181,10 +182,13 @@ impl Worker {
         entry.publish = Some(1);
         // Where sending is the look-up, what was sent before is still being found out.
         entry.confirming = open.tries > 0 && probe.sighting == Sighting::SendToAsk;
+        // Counted from before the lease is renewed: whoever is stopped between that and the call must not begin it later.
+        let until = self.clock.instant() + self.limits.lease / 2;
         if !self.store.journal(&entry).await? {
             return Ok(());
         }
-        let verdict = self.within_call(connector.publish(&job)).await;
+        job.until = until;
+        let verdict = self.within_call(until, connector.publish(&job)).await;
         let verdict = verdict.unwrap_or_else(|| Verdict::Unknown("no answer in time".to_owned()));
         let answer = describe(&verdict);
         self.conclude(&one, after_publish(verdict, &probe.sighting, known()), Some(answer)).await
@@ -195,7 +199,7 @@ impl Worker {
         let begun = self.clock.instant();
         let sighting = match connector {
             Some(connector) => self
-                .within_call(connector.find(job))
+                .within_call(job.until, connector.find(job))
                 .await
                 .unwrap_or_else(|| Sighting::CannotTell("the platform gave no answer in time".to_owned())),
             None => Sighting::CannotTell("this platform is not set up here".to_owned()),
@@ -203,9 +207,11 @@ impl Worker {
         Probe { taken: self.clock.instant() - begun, sighting }
     }
 
-    /// The answer of a platform, within half the lease; none if it does not come.
-    async fn within_call<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        tokio::time::timeout(self.limits.lease / 2, call).await.ok()
+    /// The answer of a platform that comes by then, within half the lease; none if it does not come, and nothing is begun
+    /// when that time has passed.
+    async fn within_call<T>(&self, until: Instant, call: impl Future<Output = T>) -> Option<T> {
+        let left = until.checked_duration_since(self.clock.instant()).filter(|left| !left.is_zero())?;
+        tokio::time::timeout(left, call).await.ok()
     }
 
     async fn conclude(&self, one: &Claimed, step: Step, answer: Option<String>) -> Result<(), StoreError> {
@@ -228,7 +234,13 @@ impl Worker {
             }
         };
         let (status, reason) = (outcome.to, outcome.reason);
+        let url = outcome.url.clone();
         let recorded = self.settler.settle(outcome).await;
+        if let Some(url) = url.filter(|_| !recorded) {
+            // Another holder has decided meanwhile: what is known now must not be lost.
+            tracing::warn!(url, "published, and answered after its lease: look at the task's history");
+            self.store.answered_late(one.tenant_id, one.publication_id, one.fence, &url).await?;
+        }
         self.metrics.run_ended(platform, if recorded { reason } else { "not_recorded" });
         tracing::info!(%status, reason, recorded, "run ended");
         Ok(())

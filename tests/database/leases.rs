@@ -1,15 +1,23 @@
 //! Leases and fences: what a holder left behind is looked up, and the holder itself can change nothing any more.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use publish_ingest::account::Credentials;
+use publish_ingest::clock::Clock as _;
 use publish_ingest::connector::static_site::StaticSite;
 use publish_ingest::connector::{Connector, Job, Verdict};
 use publish_ingest::store::{Claimed, JournalEntry};
 use serde_json::{Value, json};
+use sqlx::Executor as _;
 
 use crate::claims::success;
 use crate::harness::{ONE, World, in_world, limits, task_path};
+use crate::logins::{for_robot, hire};
+use crate::robot::Robot;
+
+fn in_time(world: &World) -> Instant {
+    world.clock.instant() + Duration::from_hours(1)
+}
 
 /// A worker that claims one article, notes that it is about to publish, and is never heard of again.
 async fn begun(world: &World, external_id: &str) -> (Claimed, Job) {
@@ -17,7 +25,7 @@ async fn begun(world: &World, external_id: &str) -> (Claimed, Job) {
     let one = world.claim("dead").await.remove(0);
     let key = world.store.marker_key(one.tenant_id, &world.vault).await.unwrap();
     let marker = key.marker(&one.external_id, &one.platform, &one.account_id);
-    let job = Job::of(&one, &marker, Credentials::none());
+    let job = Job::of(&one, &marker, Credentials::none(), in_time(world));
     assert!(world.store.journal(&entry(&one, &job.marker)).await.unwrap());
     (one, job)
 }
@@ -121,6 +129,7 @@ async fn a_page_that_is_already_there_is_adopted_at_the_first_claim() {
             settings: json!({"site": "blog1"}),
             content: task.content.clone(),
             submitted_at: world.clock_now(),
+            until: in_time(world),
         };
         place(world, &job).await;
         world.accept(&[task]).await;
@@ -219,6 +228,31 @@ async fn an_outcome_that_cannot_be_found_out_for_a_day_is_told_as_unknown() {
         let error = &task["publications"][0]["error"];
         assert_eq!((&task["status"], &error["code"]), (&json!("failed"), &json!("outcome_unknown")));
         assert_eq!(error["retryable"], false);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_was_stopped_before_the_call_does_not_begin_it_later() {
+    in_world(async |world: &World| {
+        let robot = Robot::start([]).await;
+        let mut plan = world.plan();
+        plan.lease = Duration::from_secs(2);
+        let api = world.start_with(plan).await;
+        hire(&api, &robot).await;
+        // Its intent takes longer to be written than a call may take.
+        let mut stop = world.pool.begin().await.unwrap();
+        stop.execute("LOCK TABLE attempts IN EXCLUSIVE MODE").await.unwrap();
+        api.publish(&for_robot("a")).await.ok();
+        let long = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '1100 ms'";
+        world.until(long, 1).await;
+        stop.commit().await.unwrap();
+        // It was noted, and not sent; whoever took over sent it.
+        let task = api.finished("a").await;
+        let publication = &task["publications"][0];
+        assert_eq!((&publication["status"], &publication["attempts"]), (&json!("success"), &json!(2)));
+        assert_eq!(robot.count(), 1);
     })
     .await;
 }

@@ -1,9 +1,13 @@
 //! Renewing a login: what goes on, what is left, and which version of the credentials that is said of.
 
+use std::time::Duration;
+
 use publish_ingest::account::{AccountInput, AccountKey, Credentials};
 use publish_ingest::store::{AccountPut, Claimed, Move, Renewal};
+use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
 use serde_json::json;
+use sqlx::Executor as _;
 
 use crate::claims::success;
 use crate::harness::{ONE, World, account_input, at_once, in_world};
@@ -151,6 +155,44 @@ async fn each_renewal_is_a_version_of_its_own_in_both_places() {
         }))
         .await;
         assert_eq!(lane(world).await, format!("active {} 0 -", RENEWALS + 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_renewal_beside_a_late_expiry_leaves_nothing_waiting_for_ever() {
+    in_world(async |world: &World| {
+        let tenant_id = world.tenant.tenant_id;
+        world.accept(&[world.new_task("a", ONE)]).await;
+        let one = world.claim("w").await.remove(0);
+        // A renewal just before, of whose waiting ones none is left.
+        world
+            .execute("UPDATE lanes SET resume_from = now() - interval '7 days' WHERE account_id = 'blog1'")
+            .await;
+        // The expiry holds the lane, and waits for the feed; the renewal waits for the lane.
+        let mut feed = world.pool.begin().await.unwrap();
+        feed.execute("SELECT position FROM feeds FOR UPDATE").await.unwrap();
+        let blocked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event_type = 'Lock'";
+        let renewing = async {
+            world.until(blocked, 1).await;
+            put(world, true, true).await
+        };
+        let resuming = async {
+            world.until(blocked, 2).await;
+            world.store.resume(tenant_id, telling(Duration::ZERO)).await.unwrap()
+        };
+        let releasing = async {
+            world.until(blocked, 3).await;
+            feed.commit().await.unwrap();
+        };
+        let settler = world.settler();
+        let (settled, renewal, resumed, ()) =
+            tokio::join!(settler.settle(expired(&one)), renewing, resuming, releasing);
+        assert!(settled);
+        assert_eq!((renewal.resumed, resumed), (1, 0));
+        assert_eq!(world.number("SELECT count(*) FROM lanes WHERE resume_from IS NOT NULL").await, 1);
+        assert_eq!(world.store.resume(tenant_id, telling(Duration::ZERO)).await.unwrap(), 1);
     })
     .await;
 }

@@ -55,7 +55,15 @@ impl Folder {
 
     /// Places the page, whole and durable, unless one of that name is there already. The root is never created: a
     /// volume that is not mounted must not be written beside.
-    pub(super) fn place(&self, marker: &str, page: &str, id: Uuid) -> io::Result<()> {
+    ///
+    /// `in_time` is asked last of all: a holder that was stopped meanwhile places nothing.
+    pub(super) fn place(
+        &self,
+        marker: &str,
+        page: &str,
+        id: Uuid,
+        in_time: impl Fn() -> bool,
+    ) -> io::Result<()> {
         for folder in [&self.tenant, &self.path] {
             match fs::create_dir(folder) {
                 Ok(()) => self.anchored.store(false, Ordering::Relaxed),
@@ -65,7 +73,11 @@ impl Folder {
         }
         let temporary = self.write_temporary(marker, page, id)?;
         // Unlike a rename, a link cannot replace a page that another worker has placed meanwhile.
-        let linked = fs::hard_link(&temporary, self.page(marker));
+        let linked = if in_time() {
+            fs::hard_link(&temporary, self.page(marker))
+        } else {
+            Err(io::Error::from(io::ErrorKind::TimedOut))
+        };
         // If this fails, the listing removes it later.
         let _ = fs::remove_file(&temporary);
         match linked {

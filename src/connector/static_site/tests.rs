@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::*;
 use crate::account::Credentials;
 use crate::article::Content;
-use crate::clock::TestClock;
+use crate::clock::{Clock as _, TestClock};
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -45,6 +45,7 @@ fn job(marker: &str) -> Job {
             author: None,
             tags: Vec::new(),
         },
+        until: TestClock::seeded(1).instant() + Duration::from_hours(1),
         submitted_at: DateTime::parse_from_rfc3339("2026-03-04T05:06:07.123456Z").unwrap().to_utc(),
     }
 }
@@ -63,6 +64,17 @@ fn code(verdict: Verdict) -> String {
 async fn derivations(site: &StaticSite) -> u64 {
     let site = site.shared.site(&job("m")).unwrap();
     site.listing.lock().await.derivations
+}
+
+#[tokio::test]
+async fn whoever_comes_after_its_time_places_nothing() {
+    let root = folder();
+    let site = site(root.path());
+    let mut late = job("m1");
+    late.until = TestClock::seeded(1).instant();
+    assert!(matches!(site.publish(&late).await, Verdict::Unknown(_)));
+    assert_eq!(site.find(&job("m1")).await, Sighting::Absent);
+    assert!(matches!(site.publish(&job("m1")).await, Verdict::Done(_)));
 }
 
 #[tokio::test]
@@ -96,7 +108,7 @@ async fn a_page_is_never_written_again() {
     assert!(matches!(site(root.path()).publish(&other).await, Verdict::Done(_)));
     // Also below the look-up that comes first.
     let shared = site(root.path()).shared;
-    shared.site(&other).unwrap().folder.place("m1", "other", shared.clock.new_id()).unwrap();
+    shared.site(&other).unwrap().folder.place("m1", "other", shared.clock.new_id(), || true).unwrap();
     assert_eq!(read(root.path(), "m1.html"), before);
 }
 
