@@ -21,8 +21,9 @@ use crate::connector::static_site::StaticSite;
 use crate::http::{self, AppState, Readiness};
 use crate::outbound::{Client, Policy, SetupError};
 use crate::retry::Schedule;
-use crate::store::{ClaimLimits, Queue, Store, StoreError, Telling};
+use crate::store::{ClaimLimits, LOGIN_EXPIRED, Queue, Store, StoreError, Telling, Then};
 use crate::task::accept::Acceptor;
+use crate::task::run::OUTCOME_UNKNOWN;
 use crate::task::settle::{Settler, Settling, telling};
 use crate::task::work::{self, Connectors, Worker};
 use crate::telemetry::metrics::Metrics;
@@ -105,6 +106,9 @@ impl Service {
             stop: stop.clone(),
             tracker: tracker.clone(),
         };
+        let verdicts = ["published", OUTCOME_UNKNOWN, LOGIN_EXPIRED];
+        let outcomes = [Then::Delivered, Then::Exhausted, Then::Gone].map(Then::status);
+        shared.metrics.expect(shared.connectors.keys().copied(), &verdicts, &outcomes);
         tracker.spawn(shared.metrics.clone().keep(stop.clone()));
         let (router, store) = router(&plan, more, &shared)?;
         shared.watch_pool("api", &store);

@@ -2,7 +2,7 @@
 """An example of what stands behind an `http_bridge` account: it publishes articles into a folder.
 
     pip install standardwebhooks
-    BRIDGE_SECRET=whsec_… python3 receiver.py --folder ./published --port 9090
+    BRIDGE_SECRET=whsec_$(openssl rand -base64 32) python3 receiver.py --folder ./published --port 9090
 
 Put what your platform needs (a browser that logs in and types, a call to an in-house system) in place of `Platform`.
 What must stay is the order of `Bridge.handle`: check the signature, answer from memory, look before you post, remember a
@@ -15,6 +15,8 @@ To see a login expire, create a file named `logged-out` in the folder; remove it
 """
 
 import argparse
+import base64
+import binascii
 import html
 import json
 import os
@@ -91,17 +93,19 @@ class Memory:
 
 
 class Bridge:
-    def __init__(self, platform: Platform, memory: Memory, secret: str, later: bool):
-        self.platform, self.memory, self.later = platform, memory, later
+    def __init__(self, platform: Platform, memory: Memory, secret: str, later: bool, slow_seconds: float):
+        self.platform, self.memory, self.later, self.slow_seconds = platform, memory, later, slow_seconds
         self.webhook = Webhook(secret)
         self.lock = threading.Lock()
         self.working = set()
 
+    # Requests for one article may overlap: an answer that was lost is asked for again while the first still works.
     def handle(self, body: bytes, headers: dict):
         """The status and the JSON to answer."""
         try:
             self.webhook.verify(body, headers)
         except WebhookVerificationError as error:
+            print(f"refused: {error}: is it the account's secret, and this machine's clock right?", file=sys.stderr)
             return 401, {"detail": f"not signed with our secret: {error}"}
         job, key = json.loads(body), headers["webhook-id"]
         if url := self.memory.url(key):
@@ -119,6 +123,7 @@ class Bridge:
     def work(self, key: str, job: dict) -> dict:
         """Publishes, if that was not done before; returns what came of it."""
         try:
+            time.sleep(self.slow_seconds)
             url = self.platform.find(key) or self.platform.publish(key, job["article"])
             self.memory.remember(key, url)
             return success(key, url)
@@ -164,6 +169,13 @@ def handler(bridge: Bridge):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def do_GET(self):
+            """Shows what was published, so that the URLs it reports can be opened."""
+            page = bridge.platform.folder / Path(self.path).name
+            if page.suffix != ".html" or not page.exists():
+                return self.answer(404, {"detail": "no such page"})
+            self.send(200, "text/html", page.read_bytes())
+
         def do_POST(self):
             length = self.headers.get("content-length", "")
             if not length.isdigit() or int(length) > BODY_MAX_BYTES:
@@ -178,9 +190,11 @@ def handler(bridge: Bridge):
             self.answer(status, answer)
 
         def answer(self, status: int, answer: dict):
-            body = json.dumps(answer).encode()
+            self.send(status, "application/json", json.dumps(answer).encode())
+
+        def send(self, status: int, content_type: str, body: bytes):
             self.send_response(status)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", content_type)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -188,21 +202,32 @@ def handler(bridge: Bridge):
     return Handler
 
 
+def is_secret(text: str) -> bool:
+    try:
+        return text.startswith("whsec_") and 24 <= len(base64.b64decode(text[6:], validate=True)) <= 64
+    except binascii.Error:
+        return False
+
+
 def main():
     parser = argparse.ArgumentParser(description="An http_bridge endpoint that publishes into a folder.")
     parser.add_argument("--folder", type=Path, required=True, help="where pages and memory are kept")
     parser.add_argument("--port", type=int, default=9090, help="listens on 127.0.0.1 only (default 9090; 0: any)")
-    parser.add_argument("--base-url", default="http://127.0.0.1:9090", help="where the folder is served")
+    parser.add_argument("--base-url", help="where the folder is served (default: by this program)")
     parser.add_argument("--later", action="store_true", help="answer 202, work in the background, report")
+    parser.add_argument("--slow", type=float, default=0, metavar="SECONDS", help="work that long on each article")
     options = parser.parse_args()
     needed = ["BRIDGE_SECRET"] + (["PUBLISH_URL", "PUBLISH_API_KEY"] if options.later else [])
     if missing := [name for name in needed if not os.environ.get(name)]:
         sys.exit(f"set {', '.join(missing)}")
+    if not is_secret(os.environ["BRIDGE_SECRET"]):
+        sys.exit("BRIDGE_SECRET is whsec_ and 24 to 64 bytes in base64: whsec_$(openssl rand -base64 32)")
     options.folder.mkdir(parents=True, exist_ok=True)
     memory = Memory(options.folder / "memory.db")
-    platform = Platform(options.folder, options.base_url)
-    bridge = Bridge(platform, memory, os.environ["BRIDGE_SECRET"], options.later)
+    platform = Platform(options.folder, options.base_url or "")
+    bridge = Bridge(platform, memory, os.environ["BRIDGE_SECRET"], options.later, options.slow)
     server = ThreadingHTTPServer(("127.0.0.1", options.port), handler(bridge))
+    platform.base_url = platform.base_url or f"http://127.0.0.1:{server.server_address[1]}"
     print(f"listening on http://127.0.0.1:{server.server_address[1]}", flush=True)
     server.serve_forever()
 

@@ -8,7 +8,7 @@ use secrecy::zeroize::Zeroizing;
 use serde_json::{Map, Value, json};
 
 use super::remote::{Remote, lines, list, part, shown};
-use super::{Failure, print};
+use super::{Failure, print, say};
 
 #[derive(Subcommand)]
 pub(super) enum Account {
@@ -166,6 +166,7 @@ impl Account {
             }
             Self::Delete { name, remote } => {
                 remote.delete(&name.path()).await?;
+                say("deleted, and taken out of the groups that held it");
             }
         }
         Ok(())

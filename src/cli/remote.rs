@@ -89,6 +89,11 @@ impl Remote {
 
     fn settings(&self) -> Result<(&str, &str), Failure> {
         let url = self.url.as_deref().filter(|url| !url.is_empty()).ok_or(Failure::NoService)?;
+        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+            return Err(Failure::Told(format!(
+                "{url:?} is no address of a service: begin PUBLISH_URL with http:// or https://"
+            )));
+        }
         let api_key = self.api_key.as_ref().map(|key| key.0.expose_secret()).filter(|key| !key.is_empty());
         Ok((url.trim_end_matches('/'), api_key.ok_or(Failure::NoKey)?))
     }

@@ -149,14 +149,31 @@ fn outcome(answer: &Value, names: &[&str]) -> String {
     let mut told = Vec::new();
     for name in names {
         for one in list(answer, name) {
-            let more = ["reason", "url"].into_iter().filter(|more| one[more].is_string());
-            let said =
-                [(*name).to_owned(), account(one)].into_iter().chain(more.map(|more| shown(one, more)));
+            let url = one["url"].as_str().map(str::to_owned);
+            let why = one["reason"].as_str().map(|reason| format!("{reason}: {}", skipped(reason)));
+            let said = [(*name).to_owned(), account(one)].into_iter().chain(url).chain(why);
             told.push(said.collect::<Vec<_>>().join("  "));
         }
     }
     told.push(task(&answer["task"]));
     told.join("\n")
+}
+
+/// Why a retry leaves a publication as it is, for a person.
+fn skipped(reason: &str) -> &'static str {
+    match reason {
+        "draft" => "submit the task first",
+        "submitted" => "it waits for its turn",
+        "running" => "it is being published, or found out",
+        "success" => "it is published, for good",
+        "failed" => "it failed in another way: there is nothing to confirm, retry it as it is",
+        "outcome_unknown" => {
+            "look at the platform, then say --confirmed-published or --confirmed-not-published for this account"
+        }
+        "cancelled_while_draft" => "it was never submitted: hand the article in anew",
+        "account_deleted" => "put the account again first",
+        _ => "see the task",
+    }
 }
 
 #[cfg(test)]

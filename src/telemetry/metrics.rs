@@ -132,6 +132,25 @@ impl Metrics {
         self.record(|| histogram!(ACCEPT_BATCH.name).record(as_number(articles)));
     }
 
+    /// Starts the counters that alerts are set on at 0: an increase from nothing is none.
+    pub fn expect(
+        &self,
+        platforms: impl Iterator<Item = &'static str>,
+        verdicts: &[&'static str],
+        outcomes: &[&'static str],
+    ) {
+        self.record(|| {
+            for outcome in outcomes {
+                counter!(CALLBACK_TRIES.name, "outcome" => *outcome).increment(0);
+            }
+            for platform in platforms {
+                for verdict in verdicts {
+                    counter!(OUTCOMES.name, "platform" => platform, "verdict" => *verdict).increment(0);
+                }
+            }
+        });
+    }
+
     /// A run ended: `platform` is one that is set up, or [`NONE`].
     pub fn run_ended(&self, platform: &'static str, verdict: &'static str) {
         self.record(|| counter!(OUTCOMES.name, "platform" => platform, "verdict" => verdict).increment(1));
