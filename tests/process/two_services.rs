@@ -21,8 +21,8 @@ use crate::receiver::{Receiver, WILLING};
 const KILLS: usize = 20;
 
 /// Handed in between two kills, and so many at once.
-const STRETCH: usize = 100;
-const IN_A_BATCH: usize = 25;
+const STRETCH: usize = 150;
+const IN_A_BATCH: usize = 30;
 const ARTICLES: usize = KILLS * STRETCH;
 
 /// Every article goes to one of the bridge's accounts, and every fourth to a site as well.
