@@ -101,6 +101,11 @@ impl Api {
         self.send(request.header(CONTENT_TYPE, "application/json").body(body.to_string())).await
     }
 
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Answer, reqwest::Error> {
+        let request = self.client.put(format!("{}{path}", self.url));
+        self.send(request.header(CONTENT_TYPE, "application/json").body(body.to_string())).await
+    }
+
     pub(crate) async fn publish(&self, article: &Value) -> Result<Answer, reqwest::Error> {
         self.publish_with(article, &[]).await
     }

@@ -1,67 +1,18 @@
 //! The operator's commands, and what never shows.
 
-use std::process::{Command, Output};
-
 use publish_ingest::clock::SystemClock;
 use publish_ingest::vault::MasterKey;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::api::{Api, article};
-use crate::program::{Dev, Folder, database, eventually, failure, program, refused, run};
-
-/// An operator's shell, with the database and the master key at hand.
-struct Shell {
-    url: String,
-    master_key: String,
-}
-
-impl Shell {
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = program(arguments);
-        command.env("DATABASE_URL", &self.url).env("PUBLISH_MASTER_KEY", &self.master_key);
-        command
-    }
-
-    async fn text(&self, arguments: &[&str]) -> String {
-        let (mut output, mut stderr) = (None, String::new());
-        eventually("the command reaches the database", async || {
-            let ended = run(self.command(arguments)).await;
-            stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
-            output = Some(ended);
-            !stderr.contains("cannot be reached")
-        })
-        .await;
-        let Output { status, stdout, .. } = output.unwrap();
-        assert!(status.success() && stderr.is_empty(), "{arguments:?}: {stderr}");
-        String::from_utf8(stdout).unwrap()
-    }
-
-    async fn json(&self, arguments: &[&str]) -> Value {
-        let text = self.text(&[arguments, &["--json"]].concat()).await;
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"))
-    }
-
-    async fn failure(&self, arguments: &[&str]) -> String {
-        let mut line = String::new();
-        eventually("the command reaches the database", async || {
-            line = failure(self.command(arguments)).await;
-            !line.contains("cannot be reached")
-        })
-        .await;
-        line
-    }
-
-    async fn exit_code(&self, arguments: &[&str]) -> Option<i32> {
-        run(self.command(arguments)).await.status.code()
-    }
-}
+use crate::operator::Shell;
+use crate::program::{Dev, Folder, database, failure, program, refused, run};
 
 #[tokio::test]
 async fn tenants_and_keys_are_made_listed_and_ended_from_a_shell() {
     let folder = Folder::new();
-    let shell =
-        Shell { url: database().await, master_key: MasterKey::generate(&SystemClock).expose().to_string() };
+    let shell = Shell::new().await;
     // Before anything has brought the schema up to date.
     let line = shell.failure(&["tenant", "list"]).await;
     assert!(line.contains("schema"), "{line}");

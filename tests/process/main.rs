@@ -8,7 +8,11 @@
     reason = "clippy.toml allows them in tests, but misses what tests share"
 )]
 
+#[path = "../database/invariants.rs"]
+mod invariants;
+
 mod api;
+mod bridge;
 mod callers;
 mod commands;
 mod crashes;
@@ -18,10 +22,13 @@ mod folder;
 mod https;
 mod names;
 mod newcomer;
+mod operator;
 mod pipeline;
 mod program;
 mod receiver;
 mod remote;
 mod rivals;
+mod schedule;
 mod secrets;
 mod serve;
+mod two_services;

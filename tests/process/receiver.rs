@@ -32,6 +32,11 @@ impl Received {
     pub(crate) fn event(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
+
+    /// Checks its signature, by somebody else's library.
+    pub(crate) fn verify(&self, secret: &str) {
+        Webhook::new(secret).unwrap().verify(&self.body, &self.headers).unwrap();
+    }
 }
 
 /// How the n-th callback of an id is answered, n from 1; `None` is never.
@@ -66,6 +71,10 @@ impl Receiver {
 
     pub(crate) fn received(&self) -> Vec<Received> {
         self.arrived.borrow().clone()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.arrived.borrow().len()
     }
 
     /// Waits until `enough` of what has arrived.

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use publish_ingest::callback::signature::SigningSecret;
 use publish_ingest::clock::SystemClock;
 use publish_ingest::vault::MasterKey;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -12,6 +13,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::net::TcpListener;
 
 use crate::api::{Api, article};
+use crate::operator::put_group;
 use crate::program::{Dev, Folder, database, eventually, program};
 use crate::receiver::{AT_THE_SECOND_TRY, Receiver};
 
@@ -112,18 +114,64 @@ async fn provoke(serve: &Dev, api_key: &str, callback_url: &str, planted: &mut P
     assert_eq!(api.get(&format!("/nowhere/{parameter}")).await.unwrap().status, 404);
 }
 
+/// Credentials that are refused, and some that are used in a call that fails: nothing that is answered shows them.
+async fn provoke_by_an_account(serve: &Dev, api_key: &str, planted: &mut Planted) {
+    let api = Api::new(&serve.url, Some(api_key));
+    let account = "/accounts/http_bridge/robot";
+    // A bridge that is not there: bound and dropped.
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let endpoint =
+        format!("http://{nobody}/articles?token={}", planted.plant("a bridge's query", "bridgequerymarker"));
+    let bad = planted.plant("a bad secret", "badsecretmarker");
+    let mut answers = Vec::new();
+    for credentials in [
+        json!({"secret": format!("whsec_{bad}")}),
+        json!({"secret": bad}),
+        json!({"secret": [bad]}),
+        json!({"secret": {"whsec": bad}}),
+        json!({"sekret": bad}),
+        json!({"secret": null, "password": bad}),
+        json!([bad]),
+        json!(bad),
+    ] {
+        let body = json!({"settings": {"endpoint": endpoint}, "credentials": credentials});
+        let refused = api.put(account, &body).await.unwrap();
+        assert_eq!(refused.status, 422, "{credentials}: {}", refused.text());
+        answers.push(refused.text());
+    }
+    let secret = SigningSecret::generate(&SystemClock).expose().to_string();
+    let base64 = secret.trim_start_matches("whsec_");
+    planted.plant_secret("a bridge's secret", base64, &BASE64_STANDARD.decode(base64).unwrap());
+    let good = json!({"settings": {"endpoint": endpoint}, "credentials": {"secret": secret}});
+    for _ in 0..2 {
+        let put = api.put(account, &good).await.unwrap();
+        assert_eq!(put.ok()["credentials_set"], true);
+        answers.push(put.text());
+    }
+    put_group(&api, "bridged", &["http_bridge/robot"]).await;
+    let mut sent = article("planted-4");
+    sent["group_code"] = "bridged".into();
+    api.publish(&sent).await.unwrap().ok();
+    let task = async || api.task("planted-4").await.unwrap();
+    eventually("the call fails for good", async || task().await.ok()["status"] == "failed").await;
+    assert_eq!(task().await.ok()["publications"][0]["error"]["code"], "bridge_unreachable");
+    answers.extend([task().await.text(), api.get("/tasks/planted-4/history").await.unwrap().text()]);
+    // The endpoint is a setting, which its owner reads back.
+    planted.assert_absent("what is answered", &answers.join("\n"), &["a bridge's query"]);
+}
+
 /// Each line of a request names the request, each line of a run its article, and JSON is one object a line.
 fn assert_lines_name_what_they_belong_to(format: &str, stderr: &str) {
     let lines =
         |what: &'static str| stderr.lines().filter(move |line| line.contains(what)).collect::<Vec<_>>();
     let (answered, runs) = (lines("answered"), lines("run ended"));
-    assert!(answered.len() > 10 && runs.len() == 2, "{stderr}");
+    assert!(answered.len() > 10 && runs.len() == 4, "{stderr}");
     for line in answered {
         assert!(line.contains("request_id"), "{line}");
     }
     for line in runs {
         assert!(line.contains("external_id") && line.contains("task_id"), "{line}");
-        assert!(line.contains("planted-1") || line.contains("planted-2"), "{line}");
+        assert!(["planted-1", "planted-2", "planted-4"].iter().any(|id| line.contains(id)), "{line}");
     }
     if format == "json" {
         for line in stderr.lines() {
@@ -150,7 +198,6 @@ async fn nothing_that_was_planted_shows_in_logs_in_its_death_or_in_the_database(
         planted.plant_secret("API key", &api_key, api_key.trim_start_matches("pik_").as_bytes());
         let base64 = secret.trim_start_matches("whsec_");
         planted.plant_secret("signing secret", base64, &BASE64_STANDARD.decode(base64).unwrap());
-        // The credentials of an account: planted here, and sent in `provoke`.
         let (status, _, stderr) = dev.stop(Signal::TERM).await;
         assert!(status.success());
         planted.assert_absent("what dev logs", &stderr, &[]);
@@ -161,13 +208,14 @@ async fn nothing_that_was_planted_shows_in_logs_in_its_death_or_in_the_database(
         serve.env("PUBLISH_LOG", "trace,html5ever::tokenizer=trace,hyper=trace,sqlx=trace,reqwest=trace");
         serve.env("PUBLISH_LOG_FORMAT", format).env("PUBLISH_BODY_LIMIT", "64KiB");
         serve.env("PUBLISH_OUTBOUND_ALLOW", "127.0.0.0/8").env("PUBLISH_ALLOW_HTTP", "true");
-        serve.env("PUBLISH_CALLBACK_SCHEDULE", "0s,100ms");
+        serve.env("PUBLISH_CALLBACK_SCHEDULE", "0s,100ms").env("PUBLISH_RETRY_SCHEDULE", "100ms");
         serve
             .env("PUBLISH_SITE_ROOT", folder.dev().join("site"))
             .env("PUBLISH_SITE_URL", "https://example.org");
         let mut serve = Dev::begin(serve);
         serve.url = serve.said_after("publish-ingest is ready on ").await;
         provoke(&serve, &api_key, &receiver.url, &mut planted).await;
+        provoke_by_an_account(&serve, &api_key, &mut planted).await;
         receiver.wait_for("the second try", |received| received.len() >= 2).await;
         eventually("the other callback is given up", async || dump(&url).await.contains("exhausted")).await;
         assert!(serve.leaves_no_core());
@@ -179,7 +227,8 @@ async fn nothing_that_was_planted_shows_in_logs_in_its_death_or_in_the_database(
 
         let dump = dump(&url).await;
         assert!(dump.contains("titlemarker") && dump.contains("callbackquerymarker"), "not all is searched");
-        let kept = ["title", "text", "summary", "metadata", "a callback's query"];
+        assert!(dump.contains("bridgequerymarker"), "not all is searched");
+        let kept = ["title", "text", "summary", "metadata", "a callback's query", "a bridge's query"];
         planted.assert_absent("the database", &dump, &kept);
     }
 }
