@@ -21,7 +21,7 @@ use crate::telemetry::metrics::{Metrics, QueueReading};
 const POLL: Duration = Duration::from_millis(800);
 
 /// How long a tenant rests at most whose claim came back empty or failed: its lanes are full, or somebody else was faster.
-pub const REST: Duration = Duration::from_secs(1);
+pub const REST: Duration = Duration::from_millis(500);
 
 /// How many tenants one question returns.
 const TENANTS_AT_ONCE: i64 = 64;

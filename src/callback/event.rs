@@ -53,10 +53,13 @@ pub struct EventBody<'a> {
     /// The publication's state.
     pub status: Status,
     /// Its public address.
+    #[schema(required)]
     pub url: Option<&'a str>,
     /// The platform's id of it.
+    #[schema(required)]
     pub remote_id: Option<&'a str>,
     /// Why it failed.
+    #[schema(required)]
     pub error: Option<ErrorView>,
     /// Which run.
     pub round: i32,

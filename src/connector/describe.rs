@@ -26,10 +26,13 @@ pub struct ContentProblem {
     /// What it is and what to do.
     pub detail: String,
     /// The limit that is broken, if it is a number.
+    #[schema(required)]
     pub limit: Option<u64>,
     /// Who says so.
+    #[schema(required)]
     pub source: Option<&'static str>,
     /// When that was read: a date, as of RFC 3339.
+    #[schema(required)]
     pub as_of: Option<&'static str>,
 }
 
@@ -51,6 +54,7 @@ pub struct ContentRule {
     #[schema(example = "max_characters")]
     pub rule: &'static str,
     /// The limit; null for a rule without a number.
+    #[schema(required)]
     pub limit: Option<u64>,
     /// Who says so: a page of the platform's documentation, or `publish-ingest`.
     pub source: &'static str,

@@ -41,6 +41,7 @@ pub(super) struct AccountView {
     /// How many publications it may have in hand at once.
     pub max_in_flight: i32,
     /// The most publications a day, in its time zone.
+    #[schema(required)]
     pub daily_limit: Option<i32>,
     /// The IANA name of the zone in which its days begin.
     pub time_zone: String,
@@ -48,6 +49,7 @@ pub(super) struct AccountView {
     #[schema(example = "active")]
     pub login_state: String,
     /// Until when nothing of it is started; null when nothing holds it.
+    #[schema(required)]
     pub parked_until: Option<DateTime<Utc>>,
     /// When it was created.
     pub created_at: DateTime<Utc>,

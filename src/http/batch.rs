@@ -62,8 +62,10 @@ pub(super) struct BatchResult<'a> {
     #[schema(example = 200)]
     pub http_status: u16,
     /// The task; null when there is a problem.
+    #[schema(required)]
     pub task: Option<BatchTask>,
     /// The problem, as `POST /publish` would have answered it; null when there is none.
+    #[schema(required)]
     pub problem: Option<ProblemDocument<'a>>,
 }
 

@@ -27,10 +27,12 @@ pub(super) struct CallbackView {
     #[schema(example = "delivered")]
     pub status: String,
     /// When the next try is due; null when none is.
+    #[schema(required)]
     pub next_try_at: Option<DateTime<Utc>>,
     /// When the event was written.
     pub created_at: DateTime<Utc>,
     /// When it was delivered or given up.
+    #[schema(required)]
     pub ended_at: Option<DateTime<Utc>>,
     /// The body, as it is signed and sent, byte for byte.
     #[schema(value_type = EventBody)]
@@ -45,12 +47,15 @@ pub(super) struct TryView {
     /// When it began.
     pub at: DateTime<Utc>,
     /// The status of the answer; null when there was none.
+    #[schema(required)]
     pub http_status: Option<i32>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
     /// The first 1 KiB of the answer, as text.
+    #[schema(required)]
     pub answer: Option<String>,
     /// What went wrong when there was no answer.
+    #[schema(required)]
     pub error: Option<String>,
 }
 

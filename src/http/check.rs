@@ -28,6 +28,7 @@ pub(super) struct CheckAnswer {
     #[schema(example = "create")]
     pub would: &'static str,
     /// The task that exists.
+    #[schema(required)]
     pub task: Option<PublishAnswer>,
     /// The accounts that a new article would go to.
     pub accounts: Vec<CheckedAccount>,
@@ -48,6 +49,7 @@ pub(super) struct CheckedAccount {
     /// What would keep the article from being published there.
     pub problems: Vec<ContentProblem>,
     /// Not sooner than then, by `publish_at` and the account's pace; null while its login has expired.
+    #[schema(required)]
     pub earliest_at: Option<DateTime<Utc>>,
 }
 

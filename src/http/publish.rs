@@ -47,6 +47,7 @@ pub(super) struct PublishAnswer {
     /// The publications as they stand.
     pub publications: Vec<PublicationBrief>,
     /// When the task was submitted; null while it is a draft.
+    #[schema(required)]
     pub submitted_at: Option<DateTime<Utc>>,
     /// Remarks that are no errors.
     pub warnings: Vec<Warning>,
@@ -62,8 +63,10 @@ pub(super) struct PublicationBrief {
     /// Its state.
     pub status: Status,
     /// Its public address.
+    #[schema(required)]
     pub url: Option<String>,
     /// Why it failed, or why its last try did.
+    #[schema(required)]
     pub error: Option<ErrorView>,
 }
 

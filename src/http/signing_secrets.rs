@@ -20,6 +20,7 @@ pub(super) struct SecretView {
     #[schema(example = "whsec_…")]
     pub secret: String,
     /// When it ends; null for the present one.
+    #[schema(required)]
     pub expires_at: Option<DateTime<Utc>>,
 }
 

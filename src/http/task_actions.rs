@@ -42,6 +42,7 @@ pub(super) struct LiveView {
     /// Its id on the platform.
     pub account_id: String,
     /// The public address.
+    #[schema(required)]
     pub url: Option<String>,
 }
 

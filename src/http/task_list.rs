@@ -53,6 +53,7 @@ pub(super) struct TaskList {
     /// The newest first; there may be few or none while `next_cursor` is set.
     pub tasks: Vec<TaskView>,
     /// Where the next page begins, for the same filters; null on the last page.
+    #[schema(required)]
     pub next_cursor: Option<String>,
 }
 

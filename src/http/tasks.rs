@@ -31,18 +31,24 @@ pub(super) struct TaskView {
     /// The title.
     pub title: String,
     /// The summary.
+    #[schema(required)]
     pub summary: Option<String>,
     /// The cover image.
+    #[schema(required)]
     pub cover_url: Option<String>,
     /// Where the article stands first.
+    #[schema(required)]
     pub canonical_url: Option<String>,
     /// The author.
+    #[schema(required)]
     pub author: Option<String>,
     /// The tags, in order.
     pub tags: Vec<String>,
     /// Where its events go.
+    #[schema(required)]
     pub callback_url: Option<String>,
     /// Not executed before then.
+    #[schema(required)]
     pub publish_at: Option<DateTime<Utc>>,
     /// The caller's own data.
     #[schema(value_type = Object)]
@@ -56,8 +62,10 @@ pub(super) struct TaskView {
     /// When it was accepted.
     pub created_at: DateTime<Utc>,
     /// When it was submitted; null while it is a draft.
+    #[schema(required)]
     pub submitted_at: Option<DateTime<Utc>>,
     /// When its last publication ended; null while one has not.
+    #[schema(required)]
     pub finished_at: Option<DateTime<Utc>>,
     /// The content; with `include=content` only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,14 +82,18 @@ pub(super) struct PublicationView {
     /// Its state.
     pub status: Status,
     /// `confirming` while its outcome is being found out at the platform.
+    #[schema(required)]
     pub phase: Option<&'static str>,
     /// Which run.
     pub round: i32,
     /// Its public address.
+    #[schema(required)]
     pub url: Option<String>,
     /// The platform's id of it.
+    #[schema(required)]
     pub remote_id: Option<String>,
     /// Why it failed, or why its last try did.
+    #[schema(required)]
     pub error: Option<ErrorView>,
     /// Remarks that are no errors.
     pub warnings: Vec<Warning>,
@@ -163,10 +175,13 @@ pub(super) struct HistoryEntry {
     #[schema(example = "transition")]
     pub kind: &'static str,
     /// The platform.
+    #[schema(required)]
     pub platform: Option<String>,
     /// The account.
+    #[schema(required)]
     pub account_id: Option<String>,
     /// Which run.
+    #[schema(required)]
     pub round: Option<i32>,
     /// Of a transition: the state before; none where it began.
     #[serde(skip_serializing_if = "Option::is_none")]
