@@ -112,7 +112,8 @@ fn of_the_database(error: &StoreError) -> String {
         StoreError::Unavailable(_) | StoreError::HeldUp(_) | StoreError::Refused(_) => {
             format!("{error}: check DATABASE_URL, and that this database runs and lets you in")
         }
-        StoreError::Schema(_) | StoreError::Sealed(_) | StoreError::OtherKey { .. } => error.to_string(),
+        StoreError::OtherKey { .. } => format!("{error} (it is the database that DATABASE_URL names)"),
+        StoreError::Schema(_) | StoreError::Sealed(_) => error.to_string(),
     }
 }
 

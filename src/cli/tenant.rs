@@ -1,9 +1,9 @@
 //! `publish-ingest tenant`.
 
 use clap::Subcommand;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Database, Failure, print, say, vault};
+use super::{Database, Failure, print, vault};
 use crate::article::{OnDuplicate, callback_url};
 use crate::clock::SharedClock;
 use crate::config::Secret;
@@ -41,6 +41,9 @@ pub(super) enum Tenant {
         on_duplicate: Option<OnDuplicate>,
         #[command(flatten)]
         database: Database,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// List the tenants
     List {
@@ -72,7 +75,7 @@ impl Tenant {
                 });
                 print(json, &facts, &format!("tenant {}\nsigning secret {}", tenant.name, *secret));
             }
-            Self::Set { name, callback_url, no_callback_url, on_duplicate, database } => {
+            Self::Set { name, callback_url, no_callback_url, on_duplicate, database, json } => {
                 let callback_url = if no_callback_url { Some(None) } else { callback_url.map(Some) };
                 let change = DefaultsChange { callback_url, on_duplicate };
                 let name = name.as_str();
@@ -83,28 +86,29 @@ impl Tenant {
                     )));
                 }
                 if let Some(tenant) = store.tenant_named(name).await? {
-                    say(described(&tenant));
+                    print(json, &facts(&tenant), &described(&tenant));
                 }
             }
             Self::List { database, json } => {
                 let tenants = database.open(clock).await?.tenants().await?;
-                let facts = tenants.iter().map(|tenant| {
-                    json!({
-                        "tenant_id": tenant.tenant_id, "name": tenant.name, "created_at": tenant.created_at,
-                        "callback_url": tenant.defaults.callback_url, "on_duplicate": tenant.defaults.on_duplicate,
-                    })
-                });
                 let lines =
                     tenants.iter().map(|tenant| format!("{}  {}", tenant.tenant_id, described(tenant)));
                 print(
                     json,
-                    &json!({"tenants": facts.collect::<Vec<_>>()}),
+                    &json!({"tenants": tenants.iter().map(facts).collect::<Vec<_>>()}),
                     &lines.collect::<Vec<_>>().join("\n"),
                 );
             }
         }
         Ok(())
     }
+}
+
+fn facts(tenant: &StoredTenant) -> Value {
+    json!({
+        "tenant_id": tenant.tenant_id, "name": tenant.name, "created_at": tenant.created_at,
+        "callback_url": tenant.defaults.callback_url, "on_duplicate": tenant.defaults.on_duplicate,
+    })
 }
 
 /// A tenant and its defaults, in a line.

@@ -189,7 +189,11 @@ pub(super) async fn put_account(
     let key = named(names).map_err(|bad| whole("bad_format", format!("{bad}; it stands in the path")))?;
     let body = json_body(&headers, body, MANAGE_BODY_MAX_BYTES).await?;
     let Some(connector) = state.connectors.get(key.platform()) else {
-        let detail = format!("the platform {} is not set up here; see GET /platforms", key.platform());
+        let needs = match key.platform() {
+            "static_site" => ": it needs PUBLISH_SITE_ROOT and PUBLISH_SITE_URL, on every node",
+            _ => "",
+        };
+        let detail = format!("the platform {} is not set up here{needs}; see GET /platforms", key.platform());
         return Err(whole("not_allowed", detail));
     };
     let (tenant_id, vault) = (caller.tenant_id, &state.vault);

@@ -1,14 +1,14 @@
 //! `POST /bridge/{publication_id}/results`.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State, rejection::PathRejection};
 use axum::http::HeaderMap;
 use serde::Serialize;
-use std::collections::BTreeMap;
-use utoipa::IntoResponses;
-use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Response};
+use utoipa::{IntoResponses, ToSchema};
 use uuid::Uuid;
 
 use super::AppState;

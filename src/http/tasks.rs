@@ -195,7 +195,8 @@ pub(super) struct HistoryEntry {
     /// Of a probe or a try: when its answer came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<DateTime<Utc>>,
-    /// Of a probe (`found`, `absent`, `cannot_tell`) or a try (`done`, `rejected`, `answer_lost`, or `open` while it is
+    /// Of a probe (`found`, `absent`, `cannot_tell`) or a try (`done`, `rejected`, `login_expired`, `answer_lost`, `done_late` when the answer came
+    /// after the lease, or `open` while it is
     /// not known): what it came to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,

@@ -202,7 +202,9 @@ impl Worker {
                 .within_call(job.until, connector.find(job))
                 .await
                 .unwrap_or_else(|| Sighting::CannotTell("the platform gave no answer in time".to_owned())),
-            None => Sighting::CannotTell("this platform is not set up here".to_owned()),
+            None => {
+                Sighting::CannotTell("this platform is not set up on the node that works on it".to_owned())
+            }
         };
         Probe { taken: self.clock.instant() - begun, sighting }
     }

@@ -47,9 +47,11 @@ async fn tenants_have_their_defaults(shell: &Shell) {
     let before = acme().await;
     assert!(before["callback_url"].is_null() && before["on_duplicate"] == "return", "{before}");
     let url = "https://receiver.example/";
-    assert_eq!(shell.text(&["tenant", "set", "acme", "--callback-url", url]).await, "");
-    shell.text(&["tenant", "set", "acme", "--on-duplicate", "reject"]).await;
+    let told = shell.text(&["tenant", "set", "acme", "--callback-url", url]).await;
+    assert!(told.contains(url), "{told}");
+    let told = shell.json(&["tenant", "set", "acme", "--on-duplicate", "reject"]).await;
     let set = acme().await;
+    assert_eq!(told, set);
     assert!(set["callback_url"] == url && set["on_duplicate"] == "reject", "{set}");
     shell.text(&["tenant", "set", "acme", "--no-callback-url", "--on-duplicate", "return"]).await;
     assert_eq!(acme().await, before);
