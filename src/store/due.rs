@@ -34,8 +34,10 @@ pub struct Due {
     pub tenant_id: Uuid,
     /// How long until then: zero if it is due; how long it has been due, negative.
     pub seconds: f64,
-    /// Whether accounts of it have lost their login while something is due, or had it renewed while something waits.
-    pub logins: bool,
+    /// Whether accounts of it have lost their login: what is due for them is to expire.
+    pub parked: bool,
+    /// Whether accounts of it had their login renewed: what waits for them is to be resumed.
+    pub resuming: bool,
 }
 
 impl Store {
@@ -58,7 +60,7 @@ impl Store {
                     Due,
                     r#"SELECT t.tenant_id,
                         CASE WHEN l.resuming THEN 0 ELSE extract(epoch FROM l.at - now() - $3::interval) END::float8 AS "seconds!",
-                        (l.parked OR l.resuming) AS "logins!"
+                        l.parked AS "parked!", l.resuming AS "resuming!"
                     FROM tenants t CROSS JOIN LATERAL (SELECT
                         least(
                             (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
@@ -83,7 +85,8 @@ impl Store {
             Queue::Callbacks => {
                 sqlx::query_as!(
                     Due,
-                    r#"SELECT t.tenant_id, extract(epoch FROM l.at - now() - $3::interval)::float8 AS "seconds!", false AS "logins!"
+                    r#"SELECT t.tenant_id, extract(epoch FROM l.at - now() - $3::interval)::float8 AS "seconds!", false AS "parked!",
+                        false AS "resuming!"
                     FROM tenants t CROSS JOIN LATERAL (SELECT least(
                         (SELECT c.lease_until FROM callbacks c WHERE c.tenant_id = t.tenant_id
                             AND c.lease_until IS NOT NULL ORDER BY c.tenant_id, c.lease_until LIMIT 1),

@@ -77,7 +77,7 @@ impl TakesTurns for Worker {
         mut slots: OwnedSemaphorePermit,
     ) -> Result<Turn, StoreError> {
         let tenant_id = due.tenant_id;
-        let looked_after = if due.logins { self.look_after_logins(tenant_id).await? } else { 0 };
+        let looked_after = self.look_after_logins(due).await?;
         // Read before anything is claimed: a claim whose run cannot begin would only wait for its lease to run out.
         let marker_key = self.marker_key(tenant_id).await?;
         let claimed = self.store.claim(tenant_id, &self.limits).await?;
@@ -109,13 +109,14 @@ impl TakesTurns for Worker {
 
 impl Worker {
     /// Expires what is due on accounts whose login has expired, and resumes what waits for one that was renewed.
-    async fn look_after_logins(&self, tenant_id: Uuid) -> Result<usize, StoreError> {
-        let expired = self.store.expire_due(tenant_id, self.telling).await?;
+    async fn look_after_logins(&self, due: &Due) -> Result<usize, StoreError> {
+        let tenant_id = due.tenant_id;
+        let expired = if due.parked { self.store.expire_due(tenant_id, self.telling).await? } else { 0 };
         if expired > 0 {
             tracing::info!(%tenant_id, publications = expired, "not sent: the account's login has expired");
             self.deliver.wake(tenant_id);
         }
-        let resumed = self.store.resume(tenant_id, self.telling).await?;
+        let resumed = if due.resuming { self.store.resume(tenant_id, self.telling).await? } else { 0 };
         if resumed > 0 {
             tracing::info!(%tenant_id, publications = resumed, "resumed: the account's login was renewed");
         }
