@@ -118,7 +118,14 @@ class Bridge:
         if self.later:
             threading.Thread(target=self.work_and_report, args=(key, job), daemon=True).start()
             return 202, {}
-        return 200, self.work(key, job)
+        try:
+            return 200, self.work(key, job)
+        finally:
+            self.done(key)
+
+    def done(self, key: str):
+        with self.lock:
+            self.working.discard(key)
 
     def work(self, key: str, job: dict) -> dict:
         """Publishes, if that was not done before; returns what came of it."""
@@ -131,12 +138,16 @@ class Bridge:
             return {"status": "login_expired", "error": {"code": "logged_out", "message": str(error)}}
         except (KeyError, TypeError) as error:
             return {"status": "failed", "error": {"code": "bad_article", "message": f"cannot be read: {error!r}"}}
-        finally:
-            with self.lock:
-                self.working.discard(key)
 
     def work_and_report(self, key: str, job: dict):
-        result = {"round": job["round"], **self.work(key, job)}
+        # At work until the report is taken: a failure that was forgotten before could be reported while a second try,
+        # begun meanwhile, publishes.
+        try:
+            self.report(job, {"round": job["round"], **self.work(key, job)})
+        finally:
+            self.done(key)
+
+    def report(self, job: dict, result: dict):
         request = urllib.request.Request(
             f"{os.environ['PUBLISH_URL']}/bridge/{job['publication_id']}/results",
             data=json.dumps(result).encode(),

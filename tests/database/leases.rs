@@ -1,5 +1,6 @@
 //! Leases and fences: what a holder left behind is looked up, and the holder itself can change nothing any more.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use publish_ingest::account::Credentials;
@@ -9,11 +10,12 @@ use publish_ingest::connector::{Connector, Job, Verdict};
 use publish_ingest::store::{Claimed, JournalEntry};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
+use tokio::sync::Semaphore;
 
 use crate::claims::success;
 use crate::harness::{ONE, World, in_world, limits, task_path};
 use crate::logins::{for_robot, hire};
-use crate::robot::Robot;
+use crate::robot::{Does, Robot};
 
 fn in_time(world: &World) -> Instant {
     world.clock.instant() + Duration::from_hours(1)
@@ -253,6 +255,30 @@ async fn who_was_stopped_before_the_call_does_not_begin_it_later() {
         let publication = &task["publications"][0];
         assert_eq!((&publication["status"], &publication["attempts"]), (&json!("success"), &json!(2)));
         assert_eq!(robot.count(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_after_the_lease_decides_nothing_and_stands_in_the_history() {
+    in_world(async |world: &World| {
+        let gate = Arc::new(Semaphore::new(0));
+        let robot = Robot::start([Does::PublishesAndHangs(gate.clone())]).await;
+        let api = world.start().await;
+        hire(&api, &robot).await;
+        api.publish(&for_robot("a")).await.ok();
+        robot.first(1).await;
+        world.advance(31);
+        let task = api.finished("a").await;
+        assert_eq!(task["status"], "success");
+        let tries = "SELECT count(*) FROM attempts WHERE outcome = 'answer_lost'";
+        assert_eq!(world.number(tries).await, 1);
+        gate.add_permits(1);
+        let late = "SELECT count(*) FROM attempts WHERE outcome = 'done_late' AND fence = 1
+            AND detail LIKE 'https://robot.example/%'";
+        world.until(late, 1).await;
+        assert_eq!(api.task("a").await.ok(), task);
+        assert_eq!(world.number("SELECT count(*) FROM events").await, 1);
     })
     .await;
 }

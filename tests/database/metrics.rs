@@ -304,3 +304,17 @@ async fn a_scrape_does_not_need_the_database() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_alerts_are_set_on_is_there_before_it_happens() {
+    in_world(async |world: &World| {
+        let scrape = Scrape::of(&world.start().await).await;
+        is(scrape.value(r#"publish_callback_tries_total{outcome="exhausted"}"#), 0);
+        for platform in ["static_site", "http_bridge"] {
+            let series =
+                format!(r#"publish_outcomes_total{{platform="{platform}",verdict="outcome_unknown"}}"#);
+            is(scrape.value(&series), 0);
+        }
+    })
+    .await;
+}

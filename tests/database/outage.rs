@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use publish_ingest::clock::Clock;
 use publish_ingest::local_postgres::Cluster;
+use publish_ingest::store::{SchemaError, StoreError};
 use serde_json::json;
 
 use crate::harness::{
@@ -105,6 +106,17 @@ async fn a_database_that_does_not_answer_is_not_waited_for() {
         assert_eq!(again["content_changed"], false);
         api.finished("new").await;
         assert_eq!(world.number("SELECT count(*) FROM tasks").await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_schema_of_another_build_is_told_apart_by_its_contents() {
+    in_world(async |world: &World| {
+        world.store.check().await.unwrap();
+        world.execute("UPDATE _sqlx_migrations SET checksum = '\\x00' WHERE version = 4").await;
+        let told = world.store.check().await.unwrap_err();
+        assert!(matches!(told, StoreError::Schema(SchemaError::Other(4))), "{told}");
     })
     .await;
 }
