@@ -7,4 +7,5 @@ pub mod report;
 pub mod run;
 pub mod settle;
 pub mod state;
+pub mod steps;
 pub mod work;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Answering, Connector, Description, Failure, Guarantee, Job, Sighting, Verdict};
+use super::{Access, Answering, Connector, Description, Failure, Guarantee, Job, Login, Sighting, Verdict};
 use crate::article::Content;
 use crate::callback::signature::{SigningSecret, signed_headers};
 use crate::clock::SharedClock;
@@ -102,7 +102,11 @@ impl HttpBridge {
         };
         let headers = signed_headers(&job.marker, self.clock.now().timestamp(), &body, &[secret]);
         let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_BYTES };
-        verdict(self.client.post(endpoint, &headers, body, limits).await)
+        let answer = self.client.post(endpoint, &headers, body, limits).await;
+        if let Ok(answer) = &answer {
+            job.trace.note(answer.status, &answer.head, &job.credentials);
+        }
+        verdict(answer)
     }
 }
 
@@ -145,6 +149,11 @@ impl Connector for HttpBridge {
     /// None: where the endpoint stands is its owner's affair, as long as it takes its memory along.
     fn site(&self, _: &Value) -> Option<String> {
         None
+    }
+
+    fn check_login<'a>(&'a self, _: &'a Access) -> Answering<'a, Login> {
+        let why = "a bridge tells of its login only with an article's outcome";
+        Box::pin(std::future::ready(Login::CannotTell(why.to_owned())))
     }
 
     fn find<'a>(&'a self, _: &'a Job) -> Answering<'a, Sighting> {

@@ -23,7 +23,8 @@ use self::folder::Folder;
 use self::listing::Listing;
 use self::page::{Addresses, RenderError};
 use super::{
-    Answering, Connector, ContentProblem, Description, Failure, Guarantee, Job, Remote, Sighting, Verdict,
+    Access, Answering, Connector, ContentProblem, Description, Failure, Guarantee, Job, Login, Remote,
+    Sighting, Verdict,
 };
 use crate::article::Content;
 use crate::clock::SharedClock;
@@ -192,10 +193,19 @@ impl Connector for StaticSite {
         Box::pin(self.shared.rendering_problems(content))
     }
 
-    /// As [`Connector::find`]. Settings or names that cannot name a page: there is none, [`Sighting::Absent`].
+    /// There is no login; whether the account can be written to shows when it is.
+    fn check_login<'a>(&'a self, access: &'a Access) -> Answering<'a, Login> {
+        let login = match check_settings(&access.settings) {
+            Ok(_) => Login::Works,
+            Err(error) => Login::Unfit(Failure::new("bad_settings", error.to_string())),
+        };
+        Box::pin(std::future::ready(login))
+    }
+
+    /// As [`Connector::find`]. Settings or names that cannot name a page: there is none, nothing is seen.
     fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting> {
         Box::pin(async move {
-            let Ok(site) = self.shared.site(job) else { return Sighting::Absent };
+            let Ok(site) = self.shared.site(job) else { return Sighting::absent() };
             self.shared.find(site, &job.marker).await
         })
     }
@@ -242,9 +252,9 @@ impl Shared {
             Ok(true) => {
                 let remote = site.remote(marker);
                 self.listed(site, marker).await;
-                Sighting::Published(remote)
+                Sighting::published(remote)
             }
-            Ok(false) => Sighting::Absent,
+            Ok(false) => Sighting::absent(),
             Err(error) => Sighting::CannotTell(format!("the site's folder cannot be read: {error}")),
         }
     }

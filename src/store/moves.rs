@@ -4,7 +4,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use super::{Store, StoreError};
+use super::{Evidence, Store, StoreError};
 use crate::task::state::Status;
 
 /// What is to become of a publication.
@@ -32,13 +32,26 @@ pub struct Move {
     pub new_round: bool,
     /// Why, in a word: for the history.
     pub reason: &'static str,
-    /// How the open try of this holder ended.
-    pub outcome: &'static str,
+    /// How the open try of this holder ended; those of others are then known to be `answer_lost`. None: it is not known, and
+    /// all stay open.
+    pub outcome: Option<&'static str>,
     /// What came back.
     pub answer: Option<String>,
     /// Whether the platform said that it is working on it.
     pub accepted: bool,
+    /// For how long its account is to be left alone, because its platform asks for it. What is parked has cost no try.
+    pub parks: Option<TimeDelta>,
+    /// Whether there may be drafts on the platform that nobody needs.
+    pub strays: bool,
+    /// How long after its end the platform is looked at for such drafts.
+    pub sweep: TimeDelta,
+    /// What the platform said.
+    pub evidence: Evidence,
 }
+
+/// How long after the end of a publication its platform is looked at once more, where nobody says more: what its holder
+/// before may still have sent has arrived by then.
+pub const SWEEP_AFTER: TimeDelta = TimeDelta::seconds(30);
 
 impl Move {
     /// A change with nothing to tell but why.
@@ -56,9 +69,13 @@ impl Move {
             wait: None,
             new_round: false,
             reason: "",
-            outcome: "",
+            outcome: None,
             answer: None,
             accepted: false,
+            parks: None,
+            strays: false,
+            sweep: SWEEP_AFTER,
+            evidence: Evidence::default(),
         }
     }
 }
@@ -200,7 +217,13 @@ impl Store {
         let step = |from, to| Move { reason, ..Move::new(tenant_id, held, (from, to)) };
         let mut walk = vec![
             step(Status::Submitted, Status::Running),
-            Move { url: Some(url), remote_id, ..step(Status::Running, Status::Success) },
+            Move {
+                url: Some(url),
+                remote_id,
+                strays: true,
+                outcome: Some("answer_lost"),
+                ..step(Status::Running, Status::Success)
+            },
         ];
         if from == Status::Failed {
             walk.insert(0, step(Status::Failed, Status::Submitted));
@@ -235,9 +258,10 @@ impl Store {
             r#"WITH input AS MATERIALIZED (
                 SELECT * FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
                     $9::text[], $10::boolean[], $11::interval[], $12::boolean[], $13::text[], $14::text[], $15::text[],
-                    $16::boolean[])
+                    $16::boolean[], $18::interval[], $19::boolean[], $20::interval[], $21::int[], $22::text[])
                 AS u(publication_id, fence, from_status, to_status, url, remote_id, error_code, error_message,
-                    error_retryable, wait, new_round, reason, outcome, answer, accepted)
+                    error_retryable, wait, new_round, reason, outcome, answer, accepted, parks, strays, sweep,
+                    http_status, answer_head)
             ), locked AS MATERIALIZED (
                 SELECT i.*, p.task_id, p.platform, p.account_id, p.credentials_version, p.lease_until IS NOT NULL AS leased
                 FROM publications p
@@ -272,24 +296,32 @@ impl Store {
                         WHEN d.renewed OR d.new_round THEN least(p.due_at, now() + $17::interval)
                         ELSE p.due_at END,
                     tries = CASE WHEN d.new_round THEN 0
-                        WHEN d.from_status = 'running' AND d.to_status = 'submitted' THEN p.tries + 1 ELSE p.tries END,
+                        WHEN d.from_status = 'running' AND d.to_status = 'submitted' AND d.parks IS NULL THEN p.tries + 1
+                        ELSE p.tries END,
                     round = CASE WHEN d.new_round THEN p.round + 1 ELSE p.round END,
                     credentials_version = CASE WHEN d.to_status = 'login_expired' AND NOT d.renewed THEN d.lane_version
                         ELSE p.credentials_version END,
                     lease_owner = NULL, lease_until = NULL, confirming = (d.to_status = 'running'),
+                    sweep_at = CASE WHEN d.to_status = 'success' AND (p.drafts > 1 OR d.strays AND p.drafts > 0)
+                            OR d.to_status = 'failed' AND p.drafts > 0 AND d.error_code <> 'outcome_unknown'
+                        THEN now() + $17::interval + d.sweep END,
                     updated_at = now() + $17::interval
                 FROM decided d WHERE p.tenant_id = $1 AND p.publication_id = d.publication_id
                 RETURNING p.publication_id, p.task_id, p.platform, p.account_id, p.status, p.round, p.fence, p.url,
                     p.remote_id, p.error_code, p.error_message, p.error_retryable, d.from_status, d.leased, d.renewed,
-                    d.reason, d.outcome, d.answer, d.accepted
+                    d.reason, d.outcome, d.answer, d.accepted, d.parks, d.http_status,
+                    d.answer_head
             ), journalled AS (
                 -- The platform was looked at after each earlier try, so what is known now answers for them all; while it
                 -- is not known, only what came back is noted.
-                UPDATE attempts a SET ended_at = CASE WHEN m.status <> 'running' THEN now() + $17::interval END,
-                    outcome = CASE WHEN m.status = 'running' THEN NULL WHEN a.fence = m.fence THEN m.outcome
-                        ELSE 'answer_lost' END,
-                    detail = CASE WHEN a.fence = m.fence THEN m.answer ELSE a.detail END,
-                    accepted = a.accepted OR (a.fence = m.fence AND m.accepted)
+                UPDATE attempts a SET
+                    ended_at = CASE WHEN m.outcome IS NOT NULL THEN now() + $17::interval END,
+                    outcome = CASE WHEN a.fence = m.fence OR m.outcome IS NULL THEN m.outcome ELSE 'answer_lost' END,
+                    detail = CASE WHEN a.fence = m.fence THEN coalesce(m.answer, a.detail) ELSE a.detail END,
+                    accepted = a.accepted OR (a.fence = m.fence AND m.accepted),
+                    over_at = CASE WHEN a.fence = m.fence THEN least(a.over_at, now() + $17::interval) ELSE a.over_at END,
+                    http_status = CASE WHEN a.fence = m.fence THEN coalesce(m.http_status, a.http_status) ELSE a.http_status END,
+                    answer_head = CASE WHEN a.fence = m.fence THEN coalesce(m.answer_head, a.answer_head) ELSE a.answer_head END
                 FROM moved m
                 WHERE a.tenant_id = $1 AND a.publication_id = m.publication_id AND a.ended_at IS NULL
             ), noted AS (
@@ -317,13 +349,16 @@ impl Store {
                 RETURNING t.task_id, t.drafts, t.open, t.succeeded, t.failed, t.login_expired
             ), freed AS MATERIALIZED (
                 SELECT platform, account_id, count(*) FILTER (WHERE leased)::int AS n,
-                    bool_or(from_status = 'running' AND status = 'login_expired') AS expired
+                    bool_or(from_status = 'running' AND status = 'login_expired') AS expired,
+                    now() + $17::interval + max(parks) AS parked_until
                 FROM moved GROUP BY 1, 2
                 HAVING bool_or(leased) OR bool_or(from_status = 'running' AND status = 'login_expired')
             ), lanes_changed AS (
                 UPDATE lanes l SET in_flight = l.in_flight - f.n,
                     login_state = CASE WHEN f.expired THEN 'login_expired' ELSE l.login_state END,
-                    resume_from = CASE WHEN NOT f.expired THEN l.resume_from END
+                    resume_from = CASE WHEN NOT f.expired THEN l.resume_from END,
+                    parked_until = greatest(l.parked_until, f.parked_until),
+                    free_at = greatest(l.free_at, f.parked_until)
                 FROM freed f
                 WHERE l.tenant_id = $1 AND l.platform = f.platform AND l.account_id = f.account_id
                     AND (SELECT count(*) FROM counted) >= 0
@@ -363,10 +398,15 @@ impl Store {
             &batch.iter().map(|one| one.wait).collect::<Vec<_>>() as &[Option<TimeDelta>],
             &batch.iter().map(|one| one.new_round).collect::<Vec<_>>(),
             &batch.iter().map(|one| one.reason).collect::<Vec<_>>() as &[&str],
-            &batch.iter().map(|one| one.outcome).collect::<Vec<_>>() as &[&str],
+            &batch.iter().map(|one| one.outcome).collect::<Vec<_>>() as &[Option<&str>],
             &batch.iter().map(|one| one.answer.as_deref()).collect::<Vec<_>>() as &[Option<&str>],
             &batch.iter().map(|one| one.accepted).collect::<Vec<_>>(),
             self.clock.skew() as _,
+            &batch.iter().map(|one| one.parks).collect::<Vec<_>>() as &[Option<TimeDelta>],
+            &batch.iter().map(|one| one.strays).collect::<Vec<_>>(),
+            &batch.iter().map(|one| one.sweep).collect::<Vec<_>>() as &[TimeDelta],
+            &batch.iter().map(|one| one.evidence.http_status.map(i32::from)).collect::<Vec<_>>() as &[Option<i32>],
+            &batch.iter().map(|one| one.evidence.head.as_deref()).collect::<Vec<_>>() as &[Option<&str>],
         )
         .fetch_all(&mut **transaction)
         .await?;

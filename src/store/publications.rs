@@ -60,6 +60,8 @@ pub struct Claimed {
     pub tries: i32,
     /// Its mark, if an earlier claim stored it.
     pub marker: Option<String>,
+    /// The draft on the platform that is to be published, if there is one.
+    pub draft_id: Option<String>,
     /// When the task was submitted.
     pub submitted_at: DateTime<Utc>,
     /// What is to be published.
@@ -168,7 +170,7 @@ impl Store {
                 FROM mine
             )
             SELECT m.tenant_id, n.name AS tenant, m.publication_id, m.task_id, t.external_id, m.platform, m.account_id,
-                m.settings, m.credentials_sealed, m.round, m.fence, m.confirming, m.tries, m.marker,
+                m.settings, m.credentials_sealed, m.round, m.fence, m.confirming, m.tries, m.marker, m.draft_id,
                 t.submitted_at AS "submitted_at!", x.title, x.content_html, x.summary, x.cover_url, x.canonical_url,
                 x.author, x.tags AS "tags: Json<Vec<String>>"
             FROM mine m
@@ -197,6 +199,7 @@ impl Store {
             taken_over: row.confirming,
             tries: row.tries,
             marker: row.marker,
+            draft_id: row.draft_id,
             submitted_at: row.submitted_at,
             content: Content {
                 title: row.title,

@@ -23,7 +23,9 @@ pub fn decide(reported: Reported, tenant_id: Uuid, standing: Standing, held: (Uu
         ));
     }
     let outcome = match (status, reported.report) {
-        (Status::Running, Report::Success(remote)) => Outcome::Success { remote, found: false },
+        (Status::Running, Report::Success(remote)) => {
+            Outcome::Success { remote, found: false, strays: false }
+        }
         // It may tell of an earlier try, while this one publishes.
         (Status::Running, Report::Failed(_) | Report::LoginExpired(_)) if being_sent => {
             return ReportDoes::NotNow;
@@ -31,7 +33,9 @@ pub fn decide(reported: Reported, tenant_id: Uuid, standing: Standing, held: (Uu
         (Status::Running, Report::Failed(failure)) => {
             Outcome::Failed { failure, retryable: true, reason: "reported_failed" }
         }
-        (Status::Running, Report::LoginExpired(failure)) => Outcome::LoginExpired(failure),
+        (Status::Running, Report::LoginExpired(failure)) => {
+            Outcome::LoginExpired { failure, in_doubt: false }
+        }
         (Status::Submitted, Report::Success(remote)) if sent => {
             return confirms(remote);
         }

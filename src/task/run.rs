@@ -1,60 +1,98 @@
-//! What follows in the run of one publication: pure decisions; [`super::work`] only carries them out.
+//! What follows in the run of one publication: pure decisions; [`super::work`] only carries them out, and a model checker
+//! explores them (`tests/model`).
+//!
+//! A run looks for the article first, always. What it then does, it notes before and judges after: an answer counts only
+//! where it proves something; all else is looked up, and absence counts as proof only when what was sent before can no
+//! longer take effect.
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 
-use crate::connector::{Failure, Remote, Sighting, Verdict};
-use crate::store::OpenTries;
+use crate::connector::{
+    Failure, Guarantee, Marked, PAUSE_DEFAULT, PAUSE_MAX, Pause, Remote, Sighting, Verdict,
+};
+use crate::retry::interval;
+use crate::store::{Journal, OpenTries};
 
 pub use crate::task::act::OUTCOME_UNKNOWN;
 
 /// How long an outcome may stay unknown before it is reported as such: a day, in which any operator has looked.
 pub const CONFIRM_LIMIT: TimeDelta = TimeDelta::hours(24);
 
-/// How many tries may follow each other at once whose outcomes are unknown: one crash is made good without delay, but what
-/// does not end in time again and again waits by the schedule, or it would only be in its own way.
+/// How many tries of a round may follow each other at once whose outcomes are unknown: one crash is made good without
+/// delay, but what does not end in time again and again waits by the schedule, or it would only be in its own way.
 pub const OPEN_TRIES_MAX: i64 = 2;
 
 /// How long a platform that works on an article is left alone before it is asked what came of it: the last wait repeats.
 pub const ACCEPTED_WAITS: [Duration; 3] =
     [Duration::from_mins(1), Duration::from_mins(5), Duration::from_mins(15)];
 
-/// What is known before the next step.
-#[derive(Debug, Clone, Copy)]
-pub struct Known {
-    /// The time.
-    pub now: DateTime<Utc>,
-    /// The tries whose outcome is unknown.
-    pub open: OpenTries,
+/// Why nothing is sent yet although nothing is there.
+const UNSETTLED: &str = "what was sent before may still take effect; it is looked for once more";
+
+/// What a run goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// What the platform lets be promised.
+    pub guarantee: Guarantee,
+    /// How long after a request the platform may still carry it out.
+    pub settle: Duration,
+    /// Whether something is to be made ready before the article.
+    pub prepares: bool,
     /// The wait before another try after a transient error, if the schedule has one left.
     pub next_wait: Option<Duration>,
     /// The wait before the platform is asked again that gave no answer.
     pub ask_wait: Duration,
 }
 
-/// What to do next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Note the intent, then publish.
+/// What is done on the platform, each noted before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Images and tags are made ready: nothing of the article.
+    Prepare,
+    /// A draft is made.
+    Draft,
+    /// The article, or its draft, is published.
     Publish,
+}
+
+impl Action {
+    /// Its name in the journal.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Draft => "draft",
+            Self::Publish => "publish",
+        }
+    }
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Look for what carries the mark.
+    Look,
+    /// Note the intent, then do it; where a draft is to be published, this one.
+    Do(Action, Option<String>),
     /// It is over.
     Settle(Outcome),
-    /// Nothing can be said now: keep it, and look again when the lease has run out.
-    LookAgain(String),
-    /// Nothing can be said now: give lane and lease back, and ask again after a while.
-    AskAgain {
+    /// Nothing can be said now: give lane and lease back, and look again after a while.
+    Wait {
         /// Why.
         why: String,
         /// After how long.
         wait: Duration,
         /// Whether the platform said that it works on it.
         accepted: bool,
+        /// Whether the account is to be left alone for that long.
+        parks: bool,
     },
 }
 
 /// How a run ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It is public.
     Success {
@@ -62,6 +100,8 @@ pub enum Outcome {
         remote: Remote,
         /// Whether a look found it, rather than an answer to our request.
         found: bool,
+        /// Whether the platform showed drafts of it besides.
+        strays: bool,
     },
     /// It is not, and nothing more is done by itself.
     Failed {
@@ -73,7 +113,12 @@ pub enum Outcome {
         reason: &'static str,
     },
     /// The platform does not let the account in.
-    LoginExpired(Failure),
+    LoginExpired {
+        /// What it said.
+        failure: Failure,
+        /// Whether an earlier try may have got in: it is looked up when the login was renewed.
+        in_doubt: bool,
+    },
     /// It is certain that nothing was published: another try is due later.
     Again {
         /// Why.
@@ -81,60 +126,262 @@ pub enum Outcome {
         /// After how long.
         wait: Duration,
     },
+    /// The platform asks for a pause: the account is left alone, and it costs no try.
+    Parked {
+        /// What it said.
+        failure: Failure,
+        /// For how long.
+        wait: Duration,
+    },
 }
 
-/// What follows from a look at the platform, which comes before every try.
-#[must_use]
-pub fn after_find(sighting: Sighting, known: Known) -> Step {
-    match sighting {
-        Sighting::Published(remote) => Step::Settle(Outcome::Success { remote, found: true }),
-        Sighting::SendToAsk => match known.open.since {
-            Some(since) if known.now - since >= CONFIRM_LIMIT => {
-                outcome_unknown("the platform has not said for a day")
+/// What a run knows last.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Last {
+    Nothing,
+    Saw(Sighting),
+    Ready,
+    Did(Action, Verdict),
+}
+
+/// The run of one publication by one holder, from what the journal said when it was claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Run {
+    terms: Terms,
+    journal: Journal,
+    prepared: bool,
+    /// A draft was made in this run, so that a look must see it.
+    drafted: bool,
+    /// Sending is the look-up.
+    asks: bool,
+    last: Last,
+}
+
+impl Run {
+    /// A run that begins, of a publication whose journal says that.
+    #[must_use]
+    pub fn begin(terms: Terms, journal: Journal) -> Self {
+        Self { terms, journal, prepared: false, drafted: false, asks: false, last: Last::Nothing }
+    }
+
+    /// What the journal says by now.
+    #[must_use]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Whether the last request may have done what it asked for, and nobody knows.
+    #[must_use]
+    pub fn request_is_open(&self) -> bool {
+        matches!(self.last, Last::Did(_, Verdict::Unknown(_) | Verdict::Accepted))
+    }
+
+    /// Takes in what a look saw, `now` after the run began; true if that proves that no earlier try can have got in or
+    /// still will, so that the journal can close them.
+    pub fn saw(&mut self, sighting: Sighting, now: TimeDelta) -> bool {
+        let open = self.journal.open;
+        let proves = match (&sighting, self.terms.guarantee) {
+            (Sighting::Seen(seen), Guarantee::NativeKey) => public(seen).is_none(),
+            (Sighting::Seen(seen), _) => public(seen).is_none() && self.unsettled(now).is_none(),
+            _ => false,
+        };
+        let disproved = proves && open.tries > 0;
+        if disproved {
+            self.journal.disproved += open.tries;
+            self.journal.open = OpenTries::default();
+        }
+        self.asks = sighting == Sighting::SendToAsk;
+        self.last = Last::Saw(sighting);
+        disproved
+    }
+
+    /// Takes in that everything is ready for the article to be made.
+    pub fn ready(&mut self) {
+        self.prepared = true;
+        self.last = Last::Ready;
+    }
+
+    /// Takes in what a request came to, `now` after the run began.
+    pub fn did(&mut self, action: Action, verdict: Verdict, now: TimeDelta) {
+        match &verdict {
+            Verdict::Drafted(id) => {
+                self.drafted = true;
+                self.journal.draft_id = Some(id.clone());
             }
-            _ => Step::Publish,
-        },
-        Sighting::Absent if known.open.tries < OPEN_TRIES_MAX => Step::Publish,
-        Sighting::Absent => {
-            let message = "the platform gave no answer in time, and has not published it";
-            Step::Settle(transient(Failure::new("platform_unavailable", message), known))
+            // What is only made ready publishes nothing.
+            Verdict::Unknown(_) | Verdict::Accepted if action != Action::Prepare => {
+                let open = &mut self.journal.open;
+                open.tries += 1;
+                open.since = open.since.or(Some(-now));
+                open.over = Some(-now);
+            }
+            _ => {}
         }
-        Sighting::CannotTell(why) => match known.open.since {
-            // Nothing was sent since the last proof of absence, so nothing can have been published.
-            None => Step::Settle(transient(Failure::new("platform_unavailable", why), known)),
-            Some(since) if known.now - since < CONFIRM_LIMIT => Step::LookAgain(why),
-            Some(_) => outcome_unknown(&why),
-        },
+        self.last = Last::Did(action, verdict);
+    }
+
+    /// What follows, `now` after the run began.
+    #[must_use]
+    pub fn next(&self, now: TimeDelta) -> Step {
+        match &self.last {
+            Last::Nothing if self.terms.guarantee == Guarantee::AtMostOnce => match self.journal.open.tries {
+                0 => self.make(),
+                _ => outcome_unknown("the platform cannot be searched"),
+            },
+            Last::Nothing => Step::Look,
+            Last::Saw(sighting) => self.after_look(sighting, now),
+            Last::Ready => self.make(),
+            Last::Did(action, verdict) => self.after_request(*action, verdict, now),
+        }
+    }
+
+    fn after_look(&self, sighting: &Sighting, now: TimeDelta) -> Step {
+        let open = self.journal.open;
+        let age = open.since.map(|age| age + now);
+        match sighting {
+            Sighting::Seen(seen) => match public(seen) {
+                Some(remote) => {
+                    let strays = seen.len() > 1;
+                    Step::Settle(Outcome::Success { remote: remote.clone(), found: true, strays })
+                }
+                None => self.not_public(seen, now),
+            },
+            Sighting::SendToAsk => match age {
+                Some(age) if age >= CONFIRM_LIMIT => outcome_unknown("the platform has not said for a day"),
+                _ => self.make(),
+            },
+            Sighting::CannotTell(why) => match age {
+                // Nothing was sent since the last proof of absence, so nothing can have been published.
+                None => Step::Settle(self.transient(Failure::new("platform_unavailable", why))),
+                Some(age) if age >= CONFIRM_LIMIT => outcome_unknown(why),
+                Some(_) => wait(why, self.terms.ask_wait),
+            },
+            Sighting::LoginExpired(failure) => {
+                let in_doubt = open.tries > 0;
+                Step::Settle(Outcome::LoginExpired { failure: failure.clone(), in_doubt })
+            }
+            Sighting::RateLimited(pause) => match age {
+                Some(age) if age >= CONFIRM_LIMIT => outcome_unknown(&pause.failure.message),
+                _ => self.pause(pause),
+            },
+        }
+    }
+
+    /// Nothing is public: what was sent before can still become so, or the next step is due.
+    fn not_public(&self, seen: &[Marked], now: TimeDelta) -> Step {
+        // Published by its id, it is the same article however often that is asked for.
+        if let Some(draft) = self.chosen(seen) {
+            return Step::Do(Action::Publish, Some(draft));
+        }
+        match self.unsettled(now) {
+            Some(left) => wait(UNSETTLED, left),
+            None if self.drafted => {
+                let message = "the draft that was just made is not on the platform any more";
+                Step::Settle(self.transient(Failure::new("draft_vanished", message)))
+            }
+            None if self.journal.disproved + self.journal.open.tries < OPEN_TRIES_MAX => self.make(),
+            None => {
+                let message = "the platform gave no answer in time, and has not published it";
+                Step::Settle(self.transient(Failure::new("platform_unavailable", message)))
+            }
+        }
+    }
+
+    /// Of several drafts, the one whose id we stored, then the oldest; never one that somebody was about to remove.
+    fn chosen(&self, seen: &[Marked]) -> Option<String> {
+        if self.terms.guarantee != Guarantee::DraftThenPublish {
+            return None;
+        }
+        let mut free = seen.iter().filter(|one| !self.journal.removing.contains(&one.id));
+        let stored = free.clone().find(|one| Some(&one.id) == self.journal.draft_id.as_ref());
+        stored.or_else(|| free.next()).map(|one| one.id.clone())
+    }
+
+    /// The step that makes the article.
+    fn make(&self) -> Step {
+        let action = match self.terms.guarantee {
+            _ if self.terms.prepares && !self.prepared => Action::Prepare,
+            Guarantee::DraftThenPublish => Action::Draft,
+            Guarantee::NativeKey | Guarantee::Search | Guarantee::AtMostOnce => Action::Publish,
+        };
+        Step::Do(action, None)
+    }
+
+    fn after_request(&self, action: Action, verdict: &Verdict, now: TimeDelta) -> Step {
+        let open = self.journal.open;
+        match verdict {
+            Verdict::Done(remote) => {
+                Step::Settle(Outcome::Success { remote: remote.clone(), found: false, strays: false })
+            }
+            Verdict::Accepted => {
+                let earlier = usize::try_from(open.accepted).unwrap_or(usize::MAX);
+                let wait = ACCEPTED_WAITS[earlier.min(ACCEPTED_WAITS.len() - 1)];
+                let why = "the platform works on it".to_owned();
+                Step::Wait { why, wait, accepted: true, parks: false }
+            }
+            Verdict::Unknown(why) if action == Action::Prepare => {
+                Step::Settle(self.transient(Failure::new("platform_unavailable", why)))
+            }
+            Verdict::Unknown(why) if self.asks => wait(why, self.terms.ask_wait),
+            Verdict::Unknown(why) if self.terms.guarantee == Guarantee::AtMostOnce => outcome_unknown(why),
+            // Another may have made a draft at the same time; and what nobody knows is looked up.
+            Verdict::Drafted(_) | Verdict::Unknown(_) => Step::Look,
+            // An earlier try may have got in, and this answer says nothing of that one.
+            Verdict::Transient(failure) | Verdict::Rejected(failure) if open.tries > 0 => {
+                wait(&failure.message, self.unsettled(now).unwrap_or(self.terms.ask_wait))
+            }
+            Verdict::Transient(failure) => Step::Settle(self.transient(failure.clone())),
+            Verdict::RateLimited(pause) => self.pause(pause),
+            Verdict::Rejected(failure) => Step::Settle(Outcome::Failed {
+                failure: failure.clone(),
+                retryable: false,
+                reason: "rejected",
+            }),
+            Verdict::Reported(failure) => Step::Settle(Outcome::Failed {
+                failure: failure.clone(),
+                retryable: true,
+                reason: "reported_failed",
+            }),
+            Verdict::LoginExpired(failure) => {
+                let in_doubt = !self.asks && open.tries > 0;
+                Step::Settle(Outcome::LoginExpired { failure: failure.clone(), in_doubt })
+            }
+        }
+    }
+
+    /// How long what was sent before may still take effect.
+    fn unsettled(&self, now: TimeDelta) -> Option<Duration> {
+        if self.terms.guarantee == Guarantee::NativeKey {
+            return None;
+        }
+        let over = self.journal.open.over? + now;
+        (interval(self.terms.settle) - over).to_std().ok().filter(|left| !left.is_zero())
+    }
+
+    /// The account is left alone; what may have got in before is looked up afterwards.
+    fn pause(&self, pause: &Pause) -> Step {
+        let wait = pause.wait.unwrap_or(PAUSE_DEFAULT).min(PAUSE_MAX);
+        if self.journal.open.tries == 0 {
+            return Step::Settle(Outcome::Parked { failure: pause.failure.clone(), wait });
+        }
+        Step::Wait { why: pause.failure.message.clone(), wait, accepted: false, parks: true }
+    }
+
+    fn transient(&self, failure: Failure) -> Outcome {
+        match self.terms.next_wait {
+            Some(wait) => Outcome::Again { failure, wait },
+            None => Outcome::Failed { failure, retryable: true, reason: "retries_exhausted" },
+        }
     }
 }
 
-/// What follows from the answer to a request to publish; `sighting` is what the look before it saw.
-#[must_use]
-pub fn after_publish(verdict: Verdict, sighting: &Sighting, known: Known) -> Step {
-    let asks = *sighting == Sighting::SendToAsk;
-    // An earlier try may have got in, and only the platform itself can say what came of it.
-    let in_doubt = asks && known.open.tries > 0;
-    match verdict {
-        Verdict::Done(remote) => Step::Settle(Outcome::Success { remote, found: false }),
-        Verdict::Accepted => {
-            let earlier = usize::try_from(known.open.accepted).unwrap_or(usize::MAX);
-            let wait = ACCEPTED_WAITS[earlier.min(ACCEPTED_WAITS.len() - 1)];
-            Step::AskAgain { why: "the platform works on it".to_owned(), wait, accepted: true }
-        }
-        Verdict::Unknown(why) if asks => Step::AskAgain { why, wait: known.ask_wait, accepted: false },
-        Verdict::Unknown(why) => Step::LookAgain(why),
-        Verdict::Transient(failure) | Verdict::Rejected(failure) if in_doubt => {
-            Step::AskAgain { why: failure.message, wait: known.ask_wait, accepted: false }
-        }
-        Verdict::Transient(failure) => Step::Settle(transient(failure, known)),
-        Verdict::Rejected(failure) => {
-            Step::Settle(Outcome::Failed { failure, retryable: false, reason: "rejected" })
-        }
-        Verdict::Reported(failure) => {
-            Step::Settle(Outcome::Failed { failure, retryable: true, reason: "reported_failed" })
-        }
-        Verdict::LoginExpired(failure) => Step::Settle(Outcome::LoginExpired(failure)),
-    }
+/// The oldest that is public.
+fn public(seen: &[Marked]) -> Option<&Remote> {
+    seen.iter().find_map(|one| one.public.as_ref())
+}
+
+fn wait(why: &str, wait: Duration) -> Step {
+    Step::Wait { why: why.to_owned(), wait, accepted: false, parks: false }
 }
 
 fn outcome_unknown(why: &str) -> Step {
@@ -143,30 +390,26 @@ fn outcome_unknown(why: &str) -> Step {
     Step::Settle(Outcome::Failed { failure, retryable: false, reason: OUTCOME_UNKNOWN })
 }
 
-fn transient(failure: Failure, known: Known) -> Outcome {
-    match known.next_wait {
-        Some(wait) => Outcome::Again { failure, wait },
-        None => Outcome::Failed { failure, retryable: true, reason: "retries_exhausted" },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, TestClock};
 
-    fn known(open_for: Option<TimeDelta>, next_wait: Option<u64>) -> Known {
-        let now = TestClock::seeded(1).now();
-        Known {
-            now,
-            open: OpenTries {
-                tries: i64::from(open_for.is_some()),
-                accepted: 0,
-                since: open_for.map(|age| now - age),
-            },
+    const NOW: TimeDelta = TimeDelta::zero();
+
+    fn terms(guarantee: Guarantee, next_wait: Option<u64>) -> Terms {
+        Terms {
+            guarantee,
+            settle: Duration::from_secs(30),
+            prepares: false,
             next_wait: next_wait.map(Duration::from_secs),
             ask_wait: Duration::from_secs(7),
         }
+    }
+
+    /// A journal with a try that nobody knows the outcome of, begun and over that long ago.
+    fn open(age: TimeDelta) -> Journal {
+        let open = OpenTries { tries: 1, accepted: 0, since: Some(age), over: Some(age) };
+        Journal { open, ..Journal::default() }
     }
 
     fn remote() -> Remote {
@@ -177,102 +420,238 @@ mod tests {
         Failure::new("c", "m")
     }
 
+    fn draft(id: &str) -> Marked {
+        Marked { id: id.into(), public: None }
+    }
+
+    fn after_look(terms: Terms, journal: Journal, sighting: Sighting) -> Step {
+        let mut run = Run::begin(terms, journal);
+        assert_eq!(run.next(NOW), Step::Look);
+        run.saw(sighting, NOW);
+        run.next(NOW)
+    }
+
+    fn after(terms: Terms, journal: Journal, sighting: Sighting, action: Action, verdict: Verdict) -> Step {
+        let mut run = Run::begin(terms, journal);
+        run.saw(sighting, NOW);
+        run.did(action, verdict, NOW);
+        run.next(NOW)
+    }
+
+    const SEARCHED: [Guarantee; 3] = [Guarantee::NativeKey, Guarantee::DraftThenPublish, Guarantee::Search];
+
     #[test]
     fn what_is_found_is_never_sent() {
-        for open in [None, Some(TimeDelta::minutes(1)), Some(TimeDelta::days(9))] {
-            let step = after_find(Sighting::Published(remote()), known(open, None));
-            assert_eq!(step, Step::Settle(Outcome::Success { remote: remote(), found: true }));
+        for guarantee in SEARCHED {
+            for journal in [Journal::default(), open(TimeDelta::minutes(1)), open(TimeDelta::days(9))] {
+                let step = after_look(terms(guarantee, None), journal, Sighting::published(remote()));
+                let found = Outcome::Success { remote: remote(), found: true, strays: false };
+                assert_eq!(step, Step::Settle(found));
+            }
         }
     }
 
     #[test]
     fn only_proven_absence_leads_to_a_try() {
-        assert_eq!(after_find(Sighting::Absent, known(Some(TimeDelta::minutes(1)), None)), Step::Publish);
-        for open in [None, Some(TimeDelta::minutes(1)), Some(TimeDelta::days(9))] {
-            let step = after_find(Sighting::CannotTell("w".into()), known(open, Some(5)));
-            assert_ne!(step, Step::Publish);
+        for guarantee in SEARCHED {
+            for journal in [Journal::default(), open(TimeDelta::minutes(1))] {
+                let step = after_look(terms(guarantee, Some(5)), journal, Sighting::absent());
+                assert!(matches!(step, Step::Do(..)), "{guarantee:?} {step:?}");
+            }
+            for journal in [Journal::default(), open(TimeDelta::minutes(1)), open(TimeDelta::days(9))] {
+                let step = after_look(terms(guarantee, Some(5)), journal, Sighting::CannotTell("w".into()));
+                assert!(!matches!(step, Step::Do(..)), "{guarantee:?} {step:?}");
+            }
         }
     }
 
     #[test]
+    fn absence_proves_nothing_while_a_try_may_still_take_effect() {
+        for guarantee in [Guarantee::DraftThenPublish, Guarantee::Search] {
+            // A holder that was stopped may still begin it: its time is not over yet.
+            for (over, left) in [(-15, 45), (0, 30), (29, 1)] {
+                let mut run = Run::begin(terms(guarantee, Some(5)), open(TimeDelta::seconds(over)));
+                assert!(!run.saw(Sighting::absent(), NOW));
+                let Step::Wait { wait, accepted: false, parks: false, .. } = run.next(NOW) else { panic!() };
+                assert_eq!(wait, Duration::from_secs(left));
+            }
+            let mut run = Run::begin(terms(guarantee, Some(5)), open(TimeDelta::seconds(20)));
+            assert!(run.saw(Sighting::absent(), TimeDelta::seconds(10)), "time passes in a run as well");
+            assert_eq!(run.journal().open, OpenTries::default());
+        }
+        // Where the platform drops a second request, it is right whenever it is sent.
+        let step = after_look(terms(Guarantee::NativeKey, None), open(NOW), Sighting::absent());
+        assert_eq!(step, Step::Do(Action::Publish, None));
+    }
+
+    #[test]
     fn what_never_ends_in_time_waits_by_the_schedule() {
-        let again = |tries| {
-            let mut known = known(Some(TimeDelta::minutes(1)), Some(30));
-            known.open.tries = tries;
-            known
-        };
-        assert_eq!(after_find(Sighting::Absent, again(1)), Step::Publish);
-        let step = after_find(Sighting::Absent, again(2));
-        let Step::Settle(Outcome::Again { failure, wait }) = step else { panic!("{step:?}") };
-        assert_eq!((&*failure.code, wait), ("platform_unavailable", Duration::from_secs(30)));
+        for guarantee in SEARCHED {
+            let again = |disproved| {
+                let journal = Journal { disproved, ..open(TimeDelta::minutes(1)) };
+                after_look(terms(guarantee, Some(30)), journal, Sighting::absent())
+            };
+            assert!(matches!(again(0), Step::Do(..)));
+            let Step::Settle(Outcome::Again { failure, wait }) = again(1) else { panic!() };
+            assert_eq!((&*failure.code, wait), ("platform_unavailable", Duration::from_secs(30)));
+        }
     }
 
     #[test]
     fn an_unknown_outcome_is_looked_up_for_a_day_and_then_told() {
-        let ask = |age| after_find(Sighting::CannotTell("w".into()), known(Some(age), Some(5)));
-        assert_eq!(ask(TimeDelta::hours(23)), Step::LookAgain("w".into()));
-        let Step::Settle(Outcome::Failed { failure, retryable: false, .. }) = ask(TimeDelta::hours(24))
-        else {
-            panic!()
-        };
-        assert_eq!(failure.code, "outcome_unknown");
-        let step = after_publish(
-            Verdict::Unknown("w".into()),
-            &Sighting::Absent,
-            known(Some(TimeDelta::zero()), Some(5)),
-        );
-        assert_eq!(step, Step::LookAgain("w".into()));
+        for guarantee in SEARCHED {
+            let ask =
+                |age| after_look(terms(guarantee, Some(5)), open(age), Sighting::CannotTell("w".into()));
+            assert_eq!(ask(TimeDelta::hours(23)), wait("w", Duration::from_secs(7)));
+            let Step::Settle(Outcome::Failed { failure, retryable: false, .. }) = ask(TimeDelta::hours(24))
+            else {
+                panic!()
+            };
+            assert_eq!(failure.code, "outcome_unknown");
+            let unknown = Verdict::Unknown("w".into());
+            let terms = terms(guarantee, Some(5));
+            let step = after(terms, Journal::default(), Sighting::absent(), Action::Publish, unknown);
+            assert_eq!(step, Step::Look);
+        }
+    }
+
+    #[test]
+    fn where_nothing_can_be_found_an_unknown_outcome_is_told_at_once() {
+        let terms = terms(Guarantee::AtMostOnce, Some(5));
+        let mut run = Run::begin(terms, Journal::default());
+        assert_eq!(run.next(NOW), Step::Do(Action::Publish, None));
+        run.did(Action::Publish, Verdict::Unknown("w".into()), NOW);
+        let told = |step| matches!(step, Step::Settle(Outcome::Failed { reason: OUTCOME_UNKNOWN, .. }));
+        assert!(told(run.next(NOW)));
+        assert!(told(Run::begin(terms, open(TimeDelta::days(1))).next(NOW)));
     }
 
     #[test]
     fn what_is_certain_not_to_be_published_is_tried_by_schedule() {
-        let again = after_publish(Verdict::Transient(failure()), &Sighting::Absent, known(None, Some(30)));
-        let wait = Duration::from_secs(30);
-        assert_eq!(again, Step::Settle(Outcome::Again { failure: failure(), wait }));
-        let over = after_publish(Verdict::Transient(failure()), &Sighting::Absent, known(None, None));
-        let failed = Outcome::Failed { failure: failure(), retryable: true, reason: "retries_exhausted" };
-        assert_eq!(over, Step::Settle(failed));
-        let rejected = after_publish(Verdict::Rejected(failure()), &Sighting::Absent, known(None, Some(30)));
-        let failed = Outcome::Failed { failure: failure(), retryable: false, reason: "rejected" };
-        assert_eq!(rejected, Step::Settle(failed));
+        for guarantee in SEARCHED {
+            let come = |verdict, next_wait| {
+                let terms = terms(guarantee, next_wait);
+                after(terms, Journal::default(), Sighting::absent(), Action::Publish, verdict)
+            };
+            let again = Outcome::Again { failure: failure(), wait: Duration::from_secs(30) };
+            assert_eq!(come(Verdict::Transient(failure()), Some(30)), Step::Settle(again));
+            let over = Outcome::Failed { failure: failure(), retryable: true, reason: "retries_exhausted" };
+            assert_eq!(come(Verdict::Transient(failure()), None), Step::Settle(over));
+            let rejected = Outcome::Failed { failure: failure(), retryable: false, reason: "rejected" };
+            assert_eq!(come(Verdict::Rejected(failure()), Some(30)), Step::Settle(rejected));
+        }
     }
+
     #[test]
     fn where_sending_is_the_look_up_it_is_sent_again_for_a_day() {
-        let minute = Some(TimeDelta::minutes(1));
-        assert_eq!(after_find(Sighting::SendToAsk, known(None, None)), Step::Publish);
-        let mut many = known(Some(TimeDelta::hours(23)), None);
+        let native = terms(Guarantee::NativeKey, Some(5));
+        let minute = || open(TimeDelta::minutes(1));
+        let publish = Step::Do(Action::Publish, None);
+        assert_eq!(after_look(native, Journal::default(), Sighting::SendToAsk), publish);
+        let mut many = open(TimeDelta::hours(23));
         many.open.tries = 50;
-        assert_eq!(after_find(Sighting::SendToAsk, many), Step::Publish);
-        let over = after_find(Sighting::SendToAsk, known(Some(TimeDelta::hours(24)), Some(5)));
+        assert_eq!(after_look(native, many, Sighting::SendToAsk), publish);
+        let over = after_look(native, open(TimeDelta::hours(24)), Sighting::SendToAsk);
         let Step::Settle(Outcome::Failed { failure: unknown, .. }) = over else { panic!("{over:?}") };
         assert_eq!(unknown.code, OUTCOME_UNKNOWN);
-        let ask = |verdict, open, wait| after_publish(verdict, &Sighting::SendToAsk, known(open, wait));
-        let again =
-            |why: &str| Step::AskAgain { why: why.into(), wait: Duration::from_secs(7), accepted: false };
-        assert_eq!(ask(Verdict::Unknown("w".into()), None, None), again("w"));
+        let ask = |verdict, journal| after(native, journal, Sighting::SendToAsk, Action::Publish, verdict);
+        let again = |why: &str| wait(why, Duration::from_secs(7));
+        assert_eq!(ask(Verdict::Unknown("w".into()), Journal::default()), again("w"));
         // What is certain of this try says nothing of an earlier one.
-        assert_eq!(ask(Verdict::Transient(failure()), minute, Some(5)), again("m"));
-        assert_eq!(ask(Verdict::Rejected(failure()), minute, Some(5)), again("m"));
-        let first = ask(Verdict::Transient(failure()), None, Some(5));
+        assert_eq!(ask(Verdict::Transient(failure()), minute()), again("m"));
+        assert_eq!(ask(Verdict::Rejected(failure()), minute()), again("m"));
+        let first = ask(Verdict::Transient(failure()), Journal::default());
         assert!(matches!(first, Step::Settle(Outcome::Again { .. })), "{first:?}");
         // What the platform says itself does.
-        for open in [None, minute] {
-            let step = ask(Verdict::Reported(failure()), open, Some(5));
+        for journal in [Journal::default(), minute()] {
+            let step = ask(Verdict::Reported(failure()), journal.clone());
             assert!(matches!(step, Step::Settle(Outcome::Failed { retryable: true, .. })), "{step:?}");
-            let step = ask(Verdict::LoginExpired(failure()), open, Some(5));
-            assert_eq!(step, Step::Settle(Outcome::LoginExpired(failure())));
+            let step = ask(Verdict::LoginExpired(failure()), journal);
+            let expired = Outcome::LoginExpired { failure: failure(), in_doubt: false };
+            assert_eq!(step, Step::Settle(expired));
         }
     }
 
     #[test]
     fn a_platform_that_works_on_it_is_asked_less_and_less_often() {
         let waits = [0, 1, 2, 9].map(|accepted| {
-            let mut known = known(Some(TimeDelta::minutes(1)), None);
-            known.open.accepted = accepted;
-            let step = after_publish(Verdict::Accepted, &Sighting::SendToAsk, known);
-            let Step::AskAgain { wait, accepted: true, .. } = step else { panic!("{step:?}") };
+            let mut journal = open(TimeDelta::minutes(1));
+            journal.open.accepted = accepted;
+            let terms = terms(Guarantee::NativeKey, None);
+            let step = after(terms, journal, Sighting::SendToAsk, Action::Publish, Verdict::Accepted);
+            let Step::Wait { wait, accepted: true, .. } = step else { panic!("{step:?}") };
             wait.as_secs()
         });
         assert_eq!(waits, [60, 300, 900, 900]);
+    }
+
+    #[test]
+    fn a_draft_is_made_looked_for_again_and_published_by_its_id() {
+        let mut run = Run::begin(
+            Terms { prepares: true, ..terms(Guarantee::DraftThenPublish, None) },
+            Journal::default(),
+        );
+        run.saw(Sighting::absent(), NOW);
+        assert_eq!(run.next(NOW), Step::Do(Action::Prepare, None));
+        run.ready();
+        assert_eq!(run.next(NOW), Step::Do(Action::Draft, None));
+        run.did(Action::Draft, Verdict::Drafted("5".into()), NOW);
+        assert_eq!(run.next(NOW), Step::Look);
+        run.saw(Sighting::Seen(vec![draft("5")]), NOW);
+        assert_eq!(run.next(NOW), Step::Do(Action::Publish, Some("5".into())));
+        run.did(Action::Publish, Verdict::Done(remote()), NOW);
+        let done = Outcome::Success { remote: remote(), found: false, strays: false };
+        assert_eq!(run.next(NOW), Step::Settle(done));
+    }
+
+    #[test]
+    fn of_several_drafts_the_stored_one_wins_then_the_oldest_and_none_that_is_being_removed() {
+        let seen = || Sighting::Seen(vec![draft("3"), draft("4"), draft("5")]);
+        let chosen = |draft_id: Option<&str>, removing: &[&str]| {
+            let journal = Journal {
+                draft_id: draft_id.map(Into::into),
+                removing: removing.iter().map(|id| (*id).to_owned()).collect(),
+                ..Journal::default()
+            };
+            match after_look(terms(Guarantee::DraftThenPublish, None), journal, seen()) {
+                Step::Do(Action::Publish, Some(id)) => id,
+                step => format!("{step:?}"),
+            }
+        };
+        assert_eq!(chosen(None, &[]), "3");
+        assert_eq!(chosen(Some("5"), &[]), "5");
+        assert_eq!(chosen(Some("9"), &["3"]), "4");
+        assert_eq!(chosen(Some("5"), &["5"]), "3");
+        assert_eq!(chosen(None, &["3", "4", "5"]), "Do(Draft, None)");
+    }
+
+    #[test]
+    fn an_answer_to_one_try_says_nothing_of_an_earlier_one() {
+        // A holder before may still be publishing the draft.
+        let journal = || Journal { draft_id: Some("5".into()), ..open(TimeDelta::seconds(10)) };
+        let terms = terms(Guarantee::DraftThenPublish, Some(5));
+        let seen = || Sighting::Seen(vec![draft("5")]);
+        assert_eq!(after_look(terms, journal(), seen()), Step::Do(Action::Publish, Some("5".into())));
+        for verdict in [Verdict::Rejected(failure()), Verdict::Transient(failure())] {
+            let step = after(terms, journal(), seen(), Action::Publish, verdict);
+            assert_eq!(step, wait("m", Duration::from_secs(20)));
+        }
+        let step = after(terms, journal(), seen(), Action::Publish, Verdict::LoginExpired(failure()));
+        assert_eq!(step, Step::Settle(Outcome::LoginExpired { failure: failure(), in_doubt: true }));
+    }
+
+    #[test]
+    fn a_pause_parks_the_account_and_costs_no_try() {
+        let pause = |wait| Pause { failure: failure(), wait };
+        let look = |journal, wait| {
+            let terms = terms(Guarantee::DraftThenPublish, None);
+            after_look(terms, journal, Sighting::RateLimited(pause(wait)))
+        };
+        let parked = |wait| Step::Settle(Outcome::Parked { failure: failure(), wait });
+        assert_eq!(look(Journal::default(), Some(Duration::from_secs(90))), parked(Duration::from_secs(90)));
+        assert_eq!(look(Journal::default(), None), parked(PAUSE_DEFAULT));
+        assert_eq!(look(Journal::default(), Some(Duration::from_hours(99))), parked(PAUSE_MAX));
+        let step = look(open(TimeDelta::seconds(1)), Some(Duration::from_secs(90)));
+        assert!(matches!(step, Step::Wait { parks: true, accepted: false, .. }), "{step:?}");
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn end(one: &Claimed, to: Status, code: Option<&str>) -> Move {
     Move {
         error: code.map(|code| (code.to_owned(), "it says why".to_owned(), true)),
         reason: "test",
-        outcome: "rejected",
+        outcome: Some("rejected"),
         ..Move::new(one.tenant_id, (one.publication_id, one.fence), (Status::Running, to))
     }
 }

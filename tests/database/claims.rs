@@ -21,7 +21,7 @@ pub(crate) fn success(one: &Claimed) -> Move {
         url: Some(format!("https://site.example/{}", one.publication_id)),
         remote_id: Some(one.publication_id.to_string()),
         reason: "published",
-        outcome: "done",
+        outcome: Some("done"),
         ..Move::new(one.tenant_id, (one.publication_id, one.fence), (Status::Running, Status::Success))
     }
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use publish_ingest::account::Credentials;
 use publish_ingest::clock::Clock as _;
 use publish_ingest::connector::static_site::StaticSite;
-use publish_ingest::connector::{Connector, Job, Verdict};
-use publish_ingest::store::{Claimed, JournalEntry};
+use publish_ingest::connector::{Connector, Job, Trace, Verdict};
+use publish_ingest::store::{Claimed, Evidence, Intent, JournalEntry, Probe};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use crate::claims::success;
 use crate::harness::{ONE, World, in_world, limits, task_path};
@@ -39,8 +40,16 @@ pub(crate) fn entry<'a>(one: &Claimed, marker: &'a str) -> JournalEntry<'a> {
         fence: one.fence,
         marker,
         lease: Duration::from_secs(30),
-        probe: Some((0, "absent", None, Duration::ZERO)),
-        publish: Some(1),
+        came: None,
+        probe: Some(Probe {
+            step: 0,
+            outcome: "absent",
+            detail: None,
+            took: Duration::ZERO,
+            evidence: Evidence::default(),
+        }),
+        disproved: false,
+        intent: Some(Intent { step: 1, kind: "publish", draft_id: None }),
         confirming: false,
     }
 }
@@ -123,6 +132,7 @@ async fn a_page_that_is_already_there_is_adopted_at_the_first_claim() {
         let job = Job {
             marker: key.marker("a", "static_site", "blog1"),
             tenant: "acme".to_owned(),
+            tenant_id: Uuid::nil(),
             publication_id: task.task_id,
             round: 1,
             external_id: "a".to_owned(),
@@ -131,6 +141,10 @@ async fn a_page_that_is_already_there_is_adopted_at_the_first_claim() {
             settings: json!({"site": "blog1"}),
             content: task.content.clone(),
             submitted_at: world.clock_now(),
+            draft_id: None,
+            prepared: Value::Null,
+            request_id: String::new(),
+            trace: Trace::default(),
             until: in_time(world),
         };
         place(world, &job).await;

@@ -19,7 +19,7 @@ fn expired(one: &Claimed) -> Move {
         remote_id: None,
         error: Some(("login_expired".to_owned(), "renew the login".to_owned(), true)),
         reason: "login_expired",
-        outcome: "login_expired",
+        outcome: Some("login_expired"),
         ..success(one)
     }
 }

@@ -17,7 +17,7 @@ fn failure(one: &Claimed) -> Move {
         remote_id: None,
         error: Some(("rejected".to_owned(), "no".to_owned(), false)),
         reason: "rejected",
-        outcome: "rejected",
+        outcome: Some("rejected"),
         ..success(one)
     }
 }

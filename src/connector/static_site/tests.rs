@@ -12,6 +12,7 @@ use super::*;
 use crate::account::Credentials;
 use crate::article::Content;
 use crate::clock::{Clock as _, TestClock};
+use crate::connector::Trace;
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -30,6 +31,7 @@ fn job(marker: &str) -> Job {
     Job {
         marker: marker.to_owned(),
         tenant: "acme".to_owned(),
+        tenant_id: Uuid::nil(),
         publication_id: Uuid::nil(),
         round: 1,
         external_id: marker.to_owned(),
@@ -47,6 +49,10 @@ fn job(marker: &str) -> Job {
         },
         until: TestClock::seeded(1).instant() + Duration::from_hours(1),
         submitted_at: DateTime::parse_from_rfc3339("2026-03-04T05:06:07.123456Z").unwrap().to_utc(),
+        draft_id: None,
+        prepared: Value::Null,
+        request_id: String::new(),
+        trace: Trace::default(),
     }
 }
 
@@ -73,7 +79,7 @@ async fn whoever_comes_after_its_time_places_nothing() {
     let mut late = job("m1");
     late.until = TestClock::seeded(1).instant();
     assert!(matches!(site.publish(&late).await, Verdict::Unknown(_)));
-    assert_eq!(site.find(&job("m1")).await, Sighting::Absent);
+    assert_eq!(site.find(&job("m1")).await, Sighting::absent());
     assert!(matches!(site.publish(&job("m1")).await, Verdict::Done(_)));
 }
 
@@ -81,12 +87,12 @@ async fn whoever_comes_after_its_time_places_nothing() {
 async fn an_article_is_found_where_it_was_published() {
     let root = folder();
     let site = site(root.path());
-    assert_eq!(site.find(&job("m1")).await, Sighting::Absent);
+    assert_eq!(site.find(&job("m1")).await, Sighting::absent());
     let remote =
         Remote { url: "https://news.example/site/acme/blog/m1.html".into(), remote_id: Some("m1".into()) };
     assert_eq!(site.publish(&job("m1")).await, Verdict::Done(remote.clone()));
-    assert_eq!(site.find(&job("m1")).await, Sighting::Published(remote));
-    assert_eq!(site.find(&job("m2")).await, Sighting::Absent);
+    assert_eq!(site.find(&job("m1")).await, Sighting::published(remote));
+    assert_eq!(site.find(&job("m2")).await, Sighting::absent());
     let names: HashSet<_> = fs::read_dir(root.path().join("acme/blog"))
         .unwrap()
         .map(|f| f.unwrap().file_name().into_string().unwrap())
@@ -188,7 +194,7 @@ async fn after_a_crash_a_look_up_lists_the_page_and_leftovers_go() {
     fs::write(&leftover, "half").unwrap();
     let clock = Arc::new(TestClock::seeded(2));
     let again = site_at(root.path(), clock.clone());
-    assert!(matches!(again.find(&job("m1")).await, Sighting::Published(_)));
+    assert_ne!(again.find(&job("m1")).await, Sighting::absent());
     assert!(read(root.path(), "index.html").contains("/m1.html"));
     assert!(leftover.exists());
     clock.advance(TimeDelta::minutes(61));
@@ -213,7 +219,7 @@ async fn what_cannot_be_known_is_not_guessed() {
     std::os::unix::fs::symlink("nowhere", root.path().join("acme/b")).unwrap();
     let mut job = job("m1");
     job.settings = json!({"site": "b"});
-    assert_eq!(site(root.path()).find(&job).await, Sighting::Absent);
+    assert_eq!(site(root.path()).find(&job).await, Sighting::absent());
     assert_eq!(code(site(root.path()).publish(&job).await), "site_unwritable");
 }
 
@@ -226,7 +232,7 @@ async fn names_cannot_leave_the_folder() {
         let mut at = job("m1");
         at.settings = json!({"site": bad});
         assert_eq!(code(site.publish(&at).await), "bad_settings", "{bad}");
-        assert_eq!(site.find(&at).await, Sighting::Absent);
+        assert_eq!(site.find(&at).await, Sighting::absent());
         let mut at = job("m1");
         bad.clone_into(&mut at.tenant);
         assert_eq!(code(site.publish(&at).await), "bad_name", "{bad}");
@@ -310,5 +316,5 @@ async fn what_is_too_complex_is_rejected_and_leaves_nothing() {
     let mut deep = job("m1");
     deep.content.content_html = "<div>".repeat(1_000);
     assert_eq!(code(site(root.path()).publish(&deep).await), "content_too_complex");
-    assert_eq!(site(root.path()).find(&deep).await, Sighting::Absent);
+    assert_eq!(site(root.path()).find(&deep).await, Sighting::absent());
 }

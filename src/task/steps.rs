@@ -1,0 +1,355 @@
+//! The steps of one publication in hand, carried out as [`super::run`] says.
+//!
+//! Each step outside is noted before it is taken, in the statement that renews the lease; what came of it is written before
+//! anything else is done. Whatever is not written any more is left to the lease, and whoever takes over looks first.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::TimeDelta;
+use uuid::Uuid;
+
+use super::run::{Action, Outcome, Run, Step, Terms};
+use super::work::{ANSWER_LOST, ASK_WAIT, RATE_LIMITED, Worker, end};
+use crate::connector::{Connector, Guarantee, Job, Sighting, Verdict};
+use crate::retry::interval;
+use crate::store::{Came, Claimed, Evidence, Intent, Journal, JournalEntry, Move, Probe, StoreError};
+use crate::task::marker::MarkerKey;
+use crate::task::state::Status;
+use crate::telemetry::metrics;
+
+/// A publication in hand.
+struct Hand<'a> {
+    worker: &'a Worker,
+    one: &'a Claimed,
+    connector: Option<&'a Arc<dyn Connector>>,
+    job: Job,
+    run: Run,
+    /// How long after its end the platform is looked at for drafts that nobody needs.
+    settle: Duration,
+    begun: Instant,
+    /// The number of the next step.
+    next_step: i32,
+    /// The look that is not written yet.
+    looked: Option<Looked>,
+    /// What the last request came to, where that is not written yet.
+    answer: Option<(String, Evidence)>,
+}
+
+struct Looked {
+    step: i32,
+    sighting: Sighting,
+    took: Duration,
+    /// It proves that no earlier try published.
+    disproved: bool,
+    evidence: Evidence,
+}
+
+impl Worker {
+    /// Runs one publication until it has ended, waits, or was lost to another holder.
+    pub(super) async fn run(&self, one: &Claimed, marker_key: &MarkerKey) -> Result<(), StoreError> {
+        let marker = match &one.marker {
+            Some(marker) => marker.clone(),
+            None => marker_key.marker(&one.external_id, &one.platform, &one.account_id),
+        };
+        // Before the journal is read: what it says is not older than we take it to be.
+        let begun = self.clock.instant();
+        // A first claim has no journal; asked only where there may be one.
+        let journal = match one.marker {
+            Some(_) => self.store.read_journal(one.tenant_id, one.publication_id, one.round).await?,
+            None => Journal::default(),
+        };
+        let connector = self.connectors.get(one.platform.as_str());
+        let job = Job::of(one, &marker, one.credentials(&self.vault)?, begun + self.limits.lease / 2);
+        let terms = self.terms(one, connector, &job, &journal);
+        let run = Run::begin(terms, journal);
+        let (settle, worker) = (terms.settle, self);
+        let hand = Hand {
+            worker,
+            one,
+            connector,
+            job,
+            run,
+            settle,
+            begun,
+            next_step: 0,
+            looked: None,
+            answer: None,
+        };
+        hand.carry_out().await
+    }
+
+    fn terms(
+        &self,
+        one: &Claimed,
+        connector: Option<&Arc<dyn Connector>>,
+        job: &Job,
+        journal: &Journal,
+    ) -> Terms {
+        let wait = |tries: i64| usize::try_from(tries).unwrap_or(usize::MAX);
+        let unanswered = journal.open.tries - journal.open.accepted;
+        Terms {
+            guarantee: connector.map_or(Guarantee::NativeKey, |connector| connector.guarantee()),
+            settle: connector
+                .map_or(Duration::ZERO, |connector| connector.settle_time())
+                .min(self.limits.lease),
+            prepares: connector.is_some_and(|connector| connector.prepares(job)),
+            next_wait: self.retries.wait(wait(one.tries.into())),
+            ask_wait: self.retries.wait_repeating(wait(unanswered)).unwrap_or(ASK_WAIT),
+        }
+    }
+}
+
+impl Hand<'_> {
+    async fn carry_out(mut self) -> Result<(), StoreError> {
+        loop {
+            let held = match self.run.next(self.now()) {
+                Step::Look => self.look().await?,
+                Step::Do(action, draft) => self.act(action, draft).await?,
+                Step::Settle(outcome) => return self.settle(outcome).await,
+                Step::Wait { why, wait, accepted, parks } => {
+                    return self.wait(why, wait, accepted, parks).await;
+                }
+            };
+            if !held {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The time since the journal was read.
+    fn now(&self) -> TimeDelta {
+        interval(self.worker.clock.instant() - self.begun)
+    }
+
+    /// The number of the step that begins; its requests bear its name.
+    fn begin_step(&mut self) -> i32 {
+        let step = self.next_step;
+        self.next_step += 1;
+        self.job.request_id = request_id(self.one.publication_id, self.one.fence, step);
+        step
+    }
+
+    /// Looks whether the article is on its platform; false if the lease was lost.
+    async fn look(&mut self) -> Result<bool, StoreError> {
+        // What the request before came to is written first, and the lease renewed with it.
+        if self.answer.is_some() {
+            let until = self.half_a_lease();
+            if !self.write(None).await? {
+                return Ok(false);
+            }
+            self.job.until = until;
+        }
+        let step = self.begin_step();
+        let started = self.worker.clock.instant();
+        let sighting = match self.connector {
+            Some(connector) => self
+                .within_call(connector.find(&self.job))
+                .await
+                .unwrap_or_else(|| Sighting::CannotTell("the platform gave no answer in time".to_owned())),
+            None => {
+                Sighting::CannotTell("this platform is not set up on the node that works on it".to_owned())
+            }
+        };
+        let took = self.worker.clock.instant() - started;
+        let disproved = self.run.saw(sighting.clone(), self.now());
+        let evidence = self.job.trace.take();
+        self.looked = Some(Looked { step, sighting, took, disproved, evidence });
+        Ok(true)
+    }
+
+    /// Notes the intent, then does it; false if the lease was lost.
+    async fn act(&mut self, action: Action, draft: Option<String>) -> Result<bool, StoreError> {
+        // Without a connector nothing is proven absent, so there is one where there is something to do.
+        let Some(connector) = self.connector else { return Ok(false) };
+        let step = self.begin_step();
+        // Counted from before the lease is renewed: whoever is stopped between that and the call must not begin it later.
+        let until = self.half_a_lease();
+        let intent = Intent { step, kind: action.as_str(), draft_id: draft.as_deref() };
+        if !self.write(Some(intent)).await? {
+            return Ok(false);
+        }
+        self.job.until = until;
+        self.job.draft_id = draft.or(self.job.draft_id.take());
+        let verdict = match action {
+            Action::Prepare => match self.within_call(connector.prepare(&self.job)).await {
+                Some(Ok(prepared)) => {
+                    self.job.prepared = prepared;
+                    None
+                }
+                Some(Err(verdict)) => Some(verdict),
+                None => Some(no_answer()),
+            },
+            Action::Draft => {
+                Some(self.within_call(connector.draft(&self.job)).await.unwrap_or_else(no_answer))
+            }
+            Action::Publish => {
+                Some(self.within_call(connector.publish(&self.job)).await.unwrap_or_else(no_answer))
+            }
+        };
+        let evidence = self.job.trace.take();
+        let Some(verdict) = verdict else {
+            self.run.ready();
+            self.answer = Some(("everything is ready".to_owned(), evidence));
+            return Ok(true);
+        };
+        if let Verdict::Drafted(id) = &verdict {
+            self.job.draft_id = Some(id.clone());
+        }
+        self.answer = Some((describe(&verdict), evidence));
+        self.run.did(action, verdict, self.now());
+        Ok(true)
+    }
+
+    fn half_a_lease(&self) -> Instant {
+        self.worker.clock.instant() + self.worker.limits.lease / 2
+    }
+
+    /// The answer of a platform that comes in time, within half the lease; none if it does not come, and nothing is begun
+    /// when that time has passed.
+    async fn within_call<T>(&self, call: impl Future<Output = T>) -> Option<T> {
+        let now = self.worker.clock.instant();
+        let left = self.job.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
+        tokio::time::timeout(left, call).await.ok()
+    }
+
+    /// Writes what is known and what is about to be done, and renews the lease; false if that was lost.
+    async fn write(&mut self, intent: Option<Intent<'_>>) -> Result<bool, StoreError> {
+        let (looked, answer) = (self.looked.take(), self.answer.take());
+        let asks = looked.as_ref().is_some_and(|looked| looked.sighting == Sighting::SendToAsk);
+        let in_doubt = self.run.journal().open.tries > 0;
+        let outcome = if self.run.request_is_open() { None } else { Some("done") };
+        let step = self.next_step - 1 - i32::from(intent.is_some());
+        let draft_id = self.job.draft_id.clone();
+        let entry = JournalEntry {
+            tenant_id: self.one.tenant_id,
+            publication_id: self.one.publication_id,
+            fence: self.one.fence,
+            marker: &self.job.marker,
+            lease: self.worker.limits.lease,
+            came: answer.as_ref().map(|(detail, evidence)| Came {
+                step,
+                outcome,
+                detail,
+                draft_id: draft_id.as_deref(),
+                evidence: evidence.clone(),
+            }),
+            probe: looked.as_ref().and_then(Looked::probe),
+            disproved: looked.as_ref().is_some_and(|looked| looked.disproved),
+            intent,
+            // Where sending is the look-up, what was sent before is still being found out.
+            confirming: in_doubt && (asks || intent.is_none()),
+        };
+        self.worker.store.journal(&entry).await
+    }
+
+    async fn settle(mut self, outcome: Outcome) -> Result<(), StoreError> {
+        let answer = self.answer.take();
+        // After a look nothing was asked for that could end with this.
+        if self.looked.is_some() && !self.write(None).await? {
+            return Ok(());
+        }
+        let (detail, evidence) = answer.unzip();
+        let held = (self.one.publication_id, self.one.fence);
+        let end = end(self.one.tenant_id, held, outcome, detail);
+        self.record(Move { sweep: interval(self.settle), evidence: evidence.unwrap_or_default(), ..end })
+            .await
+    }
+
+    /// The publication gives lane and lease back, and is looked for again.
+    async fn wait(
+        mut self,
+        why: String,
+        wait: Duration,
+        accepted: bool,
+        parks: bool,
+    ) -> Result<(), StoreError> {
+        let answer = self.answer.take();
+        if self.looked.is_some() && !self.write(None).await? {
+            return Ok(());
+        }
+        if !accepted {
+            tracing::warn!(why, "the outcome is not known yet");
+        }
+        let evidence = answer.map(|(_, evidence)| evidence).unwrap_or_default();
+        let held = (self.one.publication_id, self.one.fence);
+        let waiting = Move {
+            // Shown meanwhile, or nobody sees that a bridge and its secret do not fit.
+            error: (!accepted).then(|| {
+                let code = if parks { RATE_LIMITED } else { ANSWER_LOST };
+                (code.to_owned(), why.clone(), true)
+            }),
+            wait: Some(interval(wait)),
+            parks: parks.then(|| interval(wait)),
+            reason: if accepted { "accepted_by_platform" } else { ANSWER_LOST },
+            answer: Some(why),
+            accepted,
+            evidence,
+            ..Move::new(self.one.tenant_id, held, (Status::Running, Status::Running))
+        };
+        self.record(waiting).await
+    }
+
+    async fn record(&self, outcome: Move) -> Result<(), StoreError> {
+        // The connector's own name, since an account may be of a platform that is not set up here.
+        let set_up = self.worker.connectors.get_key_value(self.one.platform.as_str());
+        let platform = set_up.map_or(metrics::NONE, |(platform, _)| *platform);
+        let (status, reason) = (outcome.to, outcome.reason);
+        let url = outcome.url.clone();
+        let recorded = self.worker.settler.settle(outcome).await;
+        if let Some(url) = url.filter(|_| !recorded) {
+            // Another holder has decided meanwhile: what is known now must not be lost.
+            tracing::warn!(url, "published, and answered after its lease: look at the task's history");
+            let one = self.one;
+            self.worker.store.answered_late(one.tenant_id, one.publication_id, one.fence, &url).await?;
+        }
+        self.worker.metrics.run_ended(platform, if recorded { reason } else { "not_recorded" });
+        tracing::info!(%status, reason, recorded, "run ended");
+        Ok(())
+    }
+}
+
+impl Looked {
+    /// None where nothing was looked at.
+    fn probe(&self) -> Option<Probe<'_>> {
+        let (outcome, detail) = match &self.sighting {
+            Sighting::SendToAsk => return None,
+            Sighting::Seen(seen) => match seen.iter().find_map(|one| one.public.as_ref()) {
+                Some(remote) => ("found", Some(remote.url.as_str())),
+                None => match seen.first() {
+                    Some(draft) => ("draft_found", Some(draft.id.as_str())),
+                    None => ("absent", None),
+                },
+            },
+            Sighting::CannotTell(why) => ("cannot_tell", Some(why.as_str())),
+            Sighting::LoginExpired(failure) => ("login_expired", Some(failure.message.as_str())),
+            Sighting::RateLimited(pause) => (RATE_LIMITED, Some(pause.failure.message.as_str())),
+        };
+        Some(Probe { step: self.step, outcome, detail, took: self.took, evidence: self.evidence.clone() })
+    }
+}
+
+/// The id that a step's requests bear: by it the platform's own log tells what arrived.
+#[must_use]
+pub fn request_id(publication_id: Uuid, fence: i32, step: i32) -> String {
+    format!("{publication_id}-{fence}-{step}")
+}
+
+fn no_answer() -> Verdict {
+    Verdict::Unknown("no answer in time".to_owned())
+}
+
+fn describe(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Done(remote) => remote.url.clone(),
+        Verdict::Drafted(id) => format!("there is a draft: {id}"),
+        Verdict::Accepted => "accepted: the platform works on it".to_owned(),
+        Verdict::Transient(failure)
+        | Verdict::Rejected(failure)
+        | Verdict::Reported(failure)
+        | Verdict::LoginExpired(failure) => failure.message.clone(),
+        Verdict::RateLimited(pause) => pause.failure.message.clone(),
+        Verdict::Unknown(why) => why.clone(),
+    }
+}
