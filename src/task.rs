@@ -8,4 +8,5 @@ pub mod run;
 pub mod settle;
 pub mod state;
 pub mod steps;
+pub mod sweep;
 pub mod work;

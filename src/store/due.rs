@@ -36,6 +36,8 @@ pub struct Due {
     pub seconds: f64,
     /// Whether accounts of it have lost their login: what is due for them is to expire.
     pub parked: bool,
+    /// Whether something that has ended is to be swept.
+    pub sweeping: bool,
     /// Whether accounts of it had their login renewed: what waits for them is to be resumed.
     pub resuming: bool,
 }
@@ -60,9 +62,9 @@ impl Store {
                     Due,
                     r#"SELECT t.tenant_id,
                         CASE WHEN l.resuming THEN 0 ELSE extract(epoch FROM l.at - now() - $3::interval) END::float8 AS "seconds!",
-                        l.parked AS "parked!", l.resuming AS "resuming!"
-                    FROM tenants t CROSS JOIN LATERAL (SELECT
-                        least(
+                        l.parked AS "parked!", coalesce(l.sweep_at <= now() + $3::interval, false) AS "sweeping!",
+                        l.resuming AS "resuming!"
+                    FROM tenants t CROSS JOIN LATERAL (SELECT s.sweep_at, least(s.sweep_at,
                             (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
                                 AND p.status = 'running' ORDER BY p.tenant_id, p.lease_until LIMIT 1),
                             (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
@@ -71,7 +73,9 @@ impl Store {
                                 AND p.status = 'running' AND p.lease_until IS NULL AND p.fence >= 0
                                 ORDER BY p.tenant_id, p.due_at LIMIT 1)) AS at,
                         EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.login_state = 'login_expired') AS parked,
-                        EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.resume_from IS NOT NULL) AS resuming) l
+                        EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.resume_from IS NOT NULL) AS resuming
+                        FROM (SELECT (SELECT p.sweep_at FROM publications p WHERE p.tenant_id = t.tenant_id
+                            AND p.sweep_at IS NOT NULL ORDER BY p.tenant_id, p.sweep_at LIMIT 1) AS sweep_at) s) l
                     WHERE t.tenant_id > $1 AND (l.at <= now() + $3::interval + $4::interval OR l.resuming)
                     ORDER BY t.tenant_id LIMIT $2"#,
                     after,
@@ -86,7 +90,7 @@ impl Store {
                 sqlx::query_as!(
                     Due,
                     r#"SELECT t.tenant_id, extract(epoch FROM l.at - now() - $3::interval)::float8 AS "seconds!", false AS "parked!",
-                        false AS "resuming!"
+                        false AS "sweeping!", false AS "resuming!"
                     FROM tenants t CROSS JOIN LATERAL (SELECT least(
                         (SELECT c.lease_until FROM callbacks c WHERE c.tenant_id = t.tenant_id
                             AND c.lease_until IS NOT NULL ORDER BY c.tenant_id, c.lease_until LIMIT 1),

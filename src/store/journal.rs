@@ -113,8 +113,8 @@ pub struct OpenTries {
 }
 
 impl Store {
-    /// Writes an entry and renews the lease, in one statement: were they two, a successor could begin between them.
-    /// False if the lease was lost: then nothing was written, and nothing may be done.
+    /// Writes an entry and renews the lease, of a run or of a sweep, in one statement: were they two, a successor could begin
+    /// between them. False if the lease was lost: then nothing was written, and nothing may be done.
     pub async fn journal(&self, entry: &JournalEntry<'_>) -> Result<bool, StoreError> {
         let (came, probe, intent) = (entry.came.as_ref(), entry.probe.as_ref(), entry.intent.as_ref());
         let status = |evidence: Option<&Evidence>| evidence.and_then(|all| all.http_status).map(i32::from);
@@ -122,12 +122,15 @@ impl Store {
         let probe_evidence = probe.map(|probe| &probe.evidence);
         let held = sqlx::query_scalar!(
             "WITH held AS (
-                UPDATE publications SET lease_until = now() + $4::interval + $5::interval, marker = $6, confirming = $7,
+                UPDATE publications SET marker = $6, confirming = $7,
+                    lease_until = CASE WHEN status = 'running' THEN now() + $4::interval + $5::interval END,
+                    sweep_at = CASE WHEN status <> 'running' THEN now() + $4::interval + $5::interval END,
                     attempts = attempts + CASE WHEN $8::text = 'publish' THEN 1 ELSE 0 END,
                     drafts = drafts + CASE WHEN $8::text = 'draft' THEN 1 ELSE 0 END,
-                    draft_id = coalesce($9, $10, draft_id),
-                    updated_at = now() + $4::interval
-                WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND status = 'running'
+                    draft_id = CASE WHEN status = 'running' THEN coalesce($9, $10, draft_id) ELSE draft_id END,
+                    updated_at = CASE WHEN status = 'running' THEN now() + $4::interval ELSE updated_at END
+                WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3
+                    AND (status = 'running' OR sweep_at IS NOT NULL)
                 RETURNING round
             ), came AS (
                 UPDATE attempts SET ended_at = CASE WHEN $12::text IS NOT NULL THEN now() + $4::interval END, outcome = $12,
@@ -240,6 +243,6 @@ impl Store {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an age of years at most, in microseconds")]
-fn seconds(seconds: f64) -> TimeDelta {
+pub(super) fn seconds(seconds: f64) -> TimeDelta {
     TimeDelta::microseconds((seconds * 1e6) as i64)
 }

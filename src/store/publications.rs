@@ -17,8 +17,8 @@ use crate::vault::{CannotOpen, Vault};
 /// stands in the statements as a literal: with a parameter the planner guesses, and scans the table.
 pub const CLAIM_DUE: usize = 16;
 
-/// The most that one claim takes.
-pub const CLAIM_MOST: usize = 3 * CLAIM_DUE;
+/// The most that one turn takes, with what is to be swept.
+pub const CLAIM_MOST: usize = 4 * CLAIM_DUE;
 
 /// How a claim is made.
 #[derive(Debug, Clone)]

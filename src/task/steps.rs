@@ -37,13 +37,14 @@ struct Hand<'a> {
     answer: Option<(String, Evidence)>,
 }
 
-struct Looked {
-    step: i32,
-    sighting: Sighting,
-    took: Duration,
+/// A look at the platform.
+pub(super) struct Looked {
+    pub step: i32,
+    pub sighting: Sighting,
+    pub took: Duration,
     /// It proves that no earlier try published.
-    disproved: bool,
-    evidence: Evidence,
+    pub disproved: bool,
+    pub evidence: Evidence,
 }
 
 impl Worker {
@@ -78,6 +79,29 @@ impl Worker {
             answer: None,
         };
         hand.carry_out().await
+    }
+
+    /// Looks what carries the publication's mark.
+    pub(super) async fn look(&self, connector: Option<&Arc<dyn Connector>>, job: &Job, step: i32) -> Looked {
+        let started = self.clock.instant();
+        let sighting = match connector {
+            Some(connector) => self
+                .within_call(job.until, connector.find(job))
+                .await
+                .unwrap_or_else(|| Sighting::CannotTell("the platform gave no answer in time".to_owned())),
+            None => {
+                Sighting::CannotTell("this platform is not set up on the node that works on it".to_owned())
+            }
+        };
+        let took = self.clock.instant() - started;
+        Looked { step, sighting, took, disproved: false, evidence: job.trace.take() }
+    }
+
+    /// The answer of a platform that comes by then, within half the lease; none if it does not come, and nothing is begun
+    /// when that time has passed.
+    pub(super) async fn within_call<T>(&self, until: Instant, call: impl Future<Output = T>) -> Option<T> {
+        let left = until.checked_duration_since(self.clock.instant()).filter(|left| !left.is_zero())?;
+        tokio::time::timeout(left, call).await.ok()
     }
 
     fn terms(
@@ -142,20 +166,9 @@ impl Hand<'_> {
             self.job.until = until;
         }
         let step = self.begin_step();
-        let started = self.worker.clock.instant();
-        let sighting = match self.connector {
-            Some(connector) => self
-                .within_call(connector.find(&self.job))
-                .await
-                .unwrap_or_else(|| Sighting::CannotTell("the platform gave no answer in time".to_owned())),
-            None => {
-                Sighting::CannotTell("this platform is not set up on the node that works on it".to_owned())
-            }
-        };
-        let took = self.worker.clock.instant() - started;
-        let disproved = self.run.saw(sighting.clone(), self.now());
-        let evidence = self.job.trace.take();
-        self.looked = Some(Looked { step, sighting, took, disproved, evidence });
+        let mut looked = self.worker.look(self.connector, &self.job, step).await;
+        looked.disproved = self.run.saw(looked.sighting.clone(), self.now());
+        self.looked = Some(looked);
         Ok(true)
     }
 
@@ -173,20 +186,28 @@ impl Hand<'_> {
         self.job.until = until;
         self.job.draft_id = draft.or(self.job.draft_id.take());
         let verdict = match action {
-            Action::Prepare => match self.within_call(connector.prepare(&self.job)).await {
-                Some(Ok(prepared)) => {
-                    self.job.prepared = prepared;
-                    None
+            Action::Prepare => {
+                match self.worker.within_call(self.job.until, connector.prepare(&self.job)).await {
+                    Some(Ok(prepared)) => {
+                        self.job.prepared = prepared;
+                        None
+                    }
+                    Some(Err(verdict)) => Some(verdict),
+                    None => Some(no_answer()),
                 }
-                Some(Err(verdict)) => Some(verdict),
-                None => Some(no_answer()),
-            },
-            Action::Draft => {
-                Some(self.within_call(connector.draft(&self.job)).await.unwrap_or_else(no_answer))
             }
-            Action::Publish => {
-                Some(self.within_call(connector.publish(&self.job)).await.unwrap_or_else(no_answer))
-            }
+            Action::Draft => Some(
+                self.worker
+                    .within_call(self.job.until, connector.draft(&self.job))
+                    .await
+                    .unwrap_or_else(no_answer),
+            ),
+            Action::Publish => Some(
+                self.worker
+                    .within_call(self.job.until, connector.publish(&self.job))
+                    .await
+                    .unwrap_or_else(no_answer),
+            ),
         };
         let evidence = self.job.trace.take();
         let Some(verdict) = verdict else {
@@ -204,14 +225,6 @@ impl Hand<'_> {
 
     fn half_a_lease(&self) -> Instant {
         self.worker.clock.instant() + self.worker.limits.lease / 2
-    }
-
-    /// The answer of a platform that comes in time, within half the lease; none if it does not come, and nothing is begun
-    /// when that time has passed.
-    async fn within_call<T>(&self, call: impl Future<Output = T>) -> Option<T> {
-        let now = self.worker.clock.instant();
-        let left = self.job.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
-        tokio::time::timeout(left, call).await.ok()
     }
 
     /// Writes what is known and what is about to be done, and renews the lease; false if that was lost.
@@ -312,7 +325,7 @@ impl Hand<'_> {
 
 impl Looked {
     /// None where nothing was looked at.
-    fn probe(&self) -> Option<Probe<'_>> {
+    pub(super) fn probe(&self) -> Option<Probe<'_>> {
         let (outcome, detail) = match &self.sighting {
             Sighting::SendToAsk => return None,
             Sighting::Seen(seen) => match seen.iter().find_map(|one| one.public.as_ref()) {

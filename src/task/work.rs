@@ -102,6 +102,29 @@ impl TakesTurns for Worker {
             };
             self.tracker.spawn(run.instrument(span));
         }
+        let sweeps =
+            if due.sweeping { self.store.claim_sweeps(tenant_id, &self.limits).await? } else { Vec::new() };
+        let taken = taken + sweeps.len();
+        for sweep in sweeps {
+            let slot = slots.split(1);
+            let worker = self.clone();
+            let one = &sweep.one;
+            let span = tracing::error_span!(
+                "sweep",
+                external_id = one.external_id,
+                task_id = %one.task_id,
+                publication_id = %one.publication_id,
+                platform = one.platform,
+                account_id = one.account_id
+            );
+            let run = async move {
+                let _slot = slot;
+                if let Err(error) = worker.sweep(&sweep).await {
+                    tracing::warn!(%error, "left to its lease");
+                }
+            };
+            self.tracker.spawn(run.instrument(span));
+        }
         let rest = if taken + looked_after == 0 { self.rest(tenant_id).await? } else { REST };
         Ok(Turn { taken: taken + looked_after, rest })
     }
