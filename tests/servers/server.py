@@ -206,6 +206,19 @@ class Folder:
                 target.unlink(missing_ok=True)
 
 
+def program(name):
+    """Where a program is, also where only root's PATH looks."""
+    found = shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    if found is None:
+        raise Fault(f"{name} is not installed: run .ci/platforms/install as root, on Debian")
+    return found
+
+
+def environment(**more):
+    """Settings and proxies of whoever runs this are not the servers'."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": "/nonexistent", **more}
+
+
 def free_port(preferred=None):
     """A port of 127.0.0.1 that nobody listens on: the preferred one if it may be had."""
     for port in [preferred, 0] if preferred else [0]:
@@ -231,10 +244,32 @@ def on_a_port(preferred, start):
     raise Fault(f"{PORT_TRIES} free ports were taken by others before the server listened; try again")
 
 
-def wait_until(what, answers, group, seconds, log):
-    """Asks `answers()` until it is true; raises when the server ends, or after that many seconds."""
+def listens(group, port):
+    """Whether it is this group that listens there, and not another server of the kind that was faster."""
+    wanted = f"0100007F:{port:04X}"
+    sockets = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, *_, inode = line.split()[:10]
+        # 0A is LISTEN.
+        if local == wanted and state == "0A":
+            sockets.add(f"socket:[{inode}]")
+    for pid in group.pids():
+        try:
+            if any(os.readlink(fd) in sockets for fd in Path("/proc", str(pid), "fd").iterdir()):
+                return True
+        except OSError:
+            # It has ended, or closed that one.
+            continue
+    return False
+
+
+def wait_until(what, answers, group, port, seconds, log):
+    """Asks `answers()` until it is true; raises when the server ends, or after that many seconds.
+
+    Nobody is asked before the server listens on the port, where there is one.
+    """
     deadline = time.monotonic() + seconds
-    while not answers():
+    while not ((port is None or listens(group, port)) and answers()):
         if group.process.poll() is not None:
             told = tail(log)
             if "Address already in use" in told or "EADDRINUSE" in told or "address is already in use" in told:

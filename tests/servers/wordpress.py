@@ -10,7 +10,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from server import SOCKET_PATH_BYTES, Fault, Processes, call, main, on_a_port, tail, wait_until
+from server import SOCKET_PATH_BYTES, Fault, Processes, call, environment, main, on_a_port, program, tail, wait_until
 
 SOURCE = Path("/usr/share/wordpress")
 DATABASE = "wordpress"
@@ -108,21 +108,9 @@ echo "\n", json_encode( $passwords ), "\n";
 """
 
 
-def program(name):
-    found = shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
-    if found is None:
-        raise Fault(f"{name} is not installed: run .ci/platforms/install as root, on Debian")
-    return found
-
-
 def as_owner():
     """What makes a process run as the owner of the database: MariaDB does not run as root."""
     return {"user": "mysql", "group": "mysql", "extra_groups": []} if os.geteuid() == 0 else {}
-
-
-def environment(**more):
-    """Settings and proxies of whoever runs this are not the servers'."""
-    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": "/nonexistent", **more}
 
 
 def make_home(home):
@@ -191,7 +179,7 @@ def start_database(folder, processes):
         env=environment(),
         **as_owner(),
     )
-    wait_until("MariaDB", lambda: database_answers(path), group, START_SECONDS, log)
+    wait_until("MariaDB", lambda: database_answers(path), group, None, START_SECONDS, log)
     return group, path
 
 
@@ -256,7 +244,7 @@ def start_site(folder, port, kept, database_socket, processes):
         return status == 200 and told["username"] == name
 
     try:
-        wait_until("WordPress", answers, group, START_SECONDS, log)
+        wait_until("WordPress", answers, group, port, START_SECONDS, log)
     except BaseException:
         processes.end_one(group)
         raise
