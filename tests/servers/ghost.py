@@ -21,6 +21,33 @@ SHUTDOWN_MILLISECONDS = 3000
 # Ghost refuses a token that is valid for longer than 5 minutes.
 TOKEN_SECONDS = 60
 
+# Loaded before Ghost. It has no setting against mentions, which it sends to every site that an article links to.
+CLOSED = r"""
+const dns = require("node:dns");
+const net = require("node:net");
+
+const isHere = (host) => host === undefined || /^(localhost|127\.[0-9.]+|::1)$/.test(host);
+const refused = () => Object.assign(new Error("This site asks nobody."), { code: "ECONNREFUSED" });
+
+const { lookup } = dns;
+dns.lookup = (host, ...rest) =>
+    isHere(host) ? lookup(host, ...rest) : process.nextTick(rest[rest.length - 1], refused());
+const { lookup: promised } = dns.promises;
+dns.promises.lookup = async (host, ...rest) => {
+    if (!isHere(host)) throw refused();
+    return promised(host, ...rest);
+};
+const { connect } = net.Socket.prototype;
+net.Socket.prototype.connect = function (...given) {
+    // Node's own callers give their arguments in one array.
+    const [first, second] = Array.isArray(given[0]) ? given[0] : given;
+    const host = typeof first === "object" ? first.host : typeof second === "string" ? second : undefined;
+    if (isHere(host)) return connect.apply(this, given);
+    process.nextTick(() => this.destroy(refused()));
+    return this;
+};
+"""
+
 
 def install_folder():
     """As `.ci/platforms/install` chooses it."""
@@ -76,10 +103,12 @@ def configuration(folder, base_url, port):
 
 def start_site(folder, port, processes):
     base_url = f"http://127.0.0.1:{port}"
+    closed = folder.path / "closed.cjs"
+    closed.write_text(CLOSED)
     log = folder.path / "ghost.log"
     group = processes.start(
         "Ghost",
-        [program("node"), install_folder() / "index.js"],
+        [program("node"), "--require", closed, install_folder() / "index.js"],
         log,
         cwd=install_folder(),
         env=environment(**configuration(folder, base_url, port)),

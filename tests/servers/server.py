@@ -105,7 +105,12 @@ class Processes:
 
     WATCHDOG = """
         groups=
-        while read -r group; do groups="$groups $group"; done
+        while read -r what group; do
+            if [ "$what" = started ]; then groups="$groups $group"; continue; fi
+            others=
+            for other in $groups; do [ "$other" = "$group" ] || others="$others $other"; done
+            groups=$others
+        done
         for group in $groups; do kill -TERM "-$group"; kill -CONT "-$group"; done 2>/dev/null
         for try in $(seq TRIES); do
             left=
@@ -140,7 +145,7 @@ class Processes:
 
         def enroll():
             os.setsid()
-            os.write(self.pipe, b"%d\n" % os.getpid())
+            os.write(self.pipe, b"started %d\n" % os.getpid())
 
         with open(log, "wb") as output:
             process = subprocess.Popen(
@@ -152,15 +157,16 @@ class Processes:
 
     def end_one(self, group):
         group.end()
+        # Its number may be somebody else's from now on.
+        os.write(self.pipe, b"ended %d\n" % group.id)
         self.groups.remove(group)
 
     def end(self):
         """Ends what was started last first: a site before its database."""
-        for group in reversed(self.groups):
-            group.end()
-        self.groups.clear()
-        # Only now: until here it stands in for a script that is killed while it ends them.
-        self.watchdog.kill()
+        for group in reversed(self.groups.copy()):
+            self.end_one(group)
+        # It has nothing left to do, unless a signal came between the start of a process and our knowing of it.
+        os.close(self.pipe)
         self.watchdog.wait()
 
 
