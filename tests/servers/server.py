@@ -185,7 +185,7 @@ class Folder:
                 return
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise Fault(f"{self.path} is in use by another server: end that one, or name another folder") from None
+                    raise Fault(f"{self.path} is in use: end the server there, or name another folder") from None
                 time.sleep(0.05)
 
     def kept(self):

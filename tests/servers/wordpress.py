@@ -18,7 +18,7 @@ DATABASE = "wordpress"
 WORKERS = 4
 # On a busy machine of two cores; idle, each takes 2 s.
 START_SECONDS = 60
-# The first installs; the others are written into later.
+# The first owns the site; a contributor may not publish.
 USERS = [("administrator", "publisher"), ("editor", "editor"), ("contributor", "contributor")]
 
 MARIADB_SETTINGS = [
@@ -88,7 +88,8 @@ require ABSPATH . 'wp-admin/includes/upgrade.php';
 $passwords = [];
 foreach ( json_decode( $users ) as [ $role, $name ] ) {
     if ( $role === 'administrator' ) {
-        $id = wp_install( 'A real WordPress', $name, "$name@example.org", true, '', wp_generate_password( 24 ) )['user_id'];
+        $made = wp_install( 'A real WordPress', $name, "$name@example.org", true, '', wp_generate_password( 24 ) );
+        $id = $made['user_id'];
     } else {
         $id = wp_insert_user( [ 'user_login' => $name, 'user_email' => "$name@example.org", 'role' => $role,
                                 'user_pass' => wp_generate_password( 24 ) ] );
@@ -155,7 +156,7 @@ def start_database(folder, processes):
     home = folder.path / "mysql"
     path = home / "socket"
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
-        raise Fault(f"{path} is longer than the {SOCKET_PATH_BYTES} bytes of a socket's path: name a folder with a shorter one")
+        raise Fault(f"{path} is longer than a socket's path may be, {SOCKET_PATH_BYTES} bytes: name a folder higher up")
     make_home(home)
     data = home / "data"
     if folder.kept() is None:
