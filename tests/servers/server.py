@@ -358,6 +358,10 @@ def main(description, run):
     except Fault as fault:
         print(fault, file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        # Of a copy of many files, the first that failed: the reason is mostly the same.
+        print(error.args[0][0][2] if isinstance(error, shutil.Error) else error, file=sys.stderr)
+        sys.exit(1)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
