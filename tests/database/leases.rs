@@ -23,7 +23,7 @@ fn in_time(world: &World) -> Instant {
 }
 
 /// A worker that claims one article, notes that it is about to publish, and is never heard of again.
-async fn begun(world: &World, external_id: &str) -> (Claimed, Job) {
+pub(crate) async fn begun(world: &World, external_id: &str) -> (Claimed, Job) {
     world.accept(&[world.new_task(external_id, ONE)]).await;
     let one = world.claim("dead").await.remove(0);
     let key = world.store.marker_key(one.tenant_id, &world.vault).await.unwrap();
@@ -55,7 +55,7 @@ pub(crate) fn entry<'a>(one: &Claimed, marker: &'a str) -> JournalEntry<'a> {
 }
 
 /// The page, placed as the dead worker would have.
-async fn place(world: &World, job: &Job) {
+pub(crate) async fn place(world: &World, job: &Job) {
     let site = StaticSite::new(world.site_root(), "https://site.example", world.shared_clock());
     assert!(matches!(site.publish(job).await, Verdict::Done(_)));
 }

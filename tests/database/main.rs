@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests, but misses what tests share")]
 
 mod accept;
+mod accidents;
 mod accounts;
 mod accounts_at_once;
 mod action_races;
