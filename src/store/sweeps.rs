@@ -19,6 +19,8 @@ pub struct Sweep {
     pub remote_id: Option<String>,
     /// How long ago it ended.
     pub age: TimeDelta,
+    /// How many drafts were asked for of which nobody has seen anything: they may still appear.
+    pub unseen: i64,
 }
 
 impl Store {
@@ -44,6 +46,9 @@ impl Store {
             SELECT m.tenant_id, n.name AS tenant, m.publication_id, m.task_id, t.external_id, m.platform, m.account_id,
                 m.settings, m.credentials_sealed, m.round, m.fence, m.tries, m.marker, m.draft_id, m.remote_id,
                 (extract(epoch FROM now() + $3::interval - m.updated_at))::float8 AS "age!",
+                m.drafts - (SELECT count(DISTINCT s.remote_id) FROM attempts s
+                    WHERE s.tenant_id = m.tenant_id AND s.publication_id = m.publication_id
+                        AND s.kind IN ('draft', 'publish', 'remove')) AS "unseen!",
                 coalesce(t.submitted_at, t.created_at) AS "submitted_at!", x.title, x.content_html, x.summary, x.cover_url,
                 x.canonical_url, x.author, x.tags AS "tags: Json<Vec<String>>"
             FROM mine m
@@ -59,6 +64,7 @@ impl Store {
         let sweeps = rows.into_iter().map(|row| Sweep {
             remote_id: row.remote_id,
             age: super::journal::seconds(row.age),
+            unseen: row.unseen,
             one: Claimed {
                 tenant_id: row.tenant_id,
                 tenant: row.tenant,

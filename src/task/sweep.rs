@@ -12,12 +12,27 @@ use super::work::Worker;
 use crate::connector::{Job, Marked, Removal, Sighting};
 use crate::store::{Came, Claimed, Evidence, Intent, JournalEntry, StoreError, Sweep};
 
-/// The shortest wait before a platform that could not be asked is asked again; each next one is as long as the publication
-/// has ended, so that a dead account is asked a dozen times a week and not every minute.
-const SWEEP_AGAIN: TimeDelta = TimeDelta::minutes(1);
+/// The shortest wait before a platform is looked at again; each next one is as long as the publication has ended, so that a
+/// dead account is asked a dozen times a week and not every minute.
+const SWEEP_AGAIN: TimeDelta = TimeDelta::seconds(5);
 
-/// After how long a sweep is given up: the time in which a login is renewed, if it is.
+/// After how long a sweep is given up of a platform that cannot be asked: the time in which a login is renewed, if it is.
 const SWEEP_LIMIT: TimeDelta = TimeDelta::days(7);
+
+/// For how long drafts are waited for that were asked for and never seen: what a stopped platform or a proxy still held of
+/// them is carried out or dropped by then.
+const LATE_LIMIT: TimeDelta = TimeDelta::hours(1);
+
+/// What a sweep leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing.
+    Nothing,
+    /// Perhaps a draft that was asked for and has not appeared.
+    Late,
+    /// Perhaps drafts: the platform could not be asked, or not be moved.
+    Drafts,
+}
 
 /// What of that is to be removed: the drafts, but for the one that was published and is not shown as public yet.
 #[must_use]
@@ -26,27 +41,32 @@ pub fn strays(seen: &[Marked], remote_id: Option<&str>) -> Vec<String> {
     drafts.map(|one| one.id.clone()).collect()
 }
 
-/// How long a sweep is put off of what ended that long ago; none: it is given up.
+/// How long a sweep is put off of what ended that long ago; none: it is over.
 #[must_use]
-pub fn put_off(age: TimeDelta) -> Option<Duration> {
-    (age < SWEEP_LIMIT).then(|| age.max(SWEEP_AGAIN).to_std().unwrap_or_default())
+pub fn put_off(left: Left, age: TimeDelta) -> Option<Duration> {
+    let limit = match left {
+        Left::Nothing => TimeDelta::zero(),
+        Left::Late => LATE_LIMIT,
+        Left::Drafts => SWEEP_LIMIT,
+    };
+    (age < limit).then(|| age.max(SWEEP_AGAIN).to_std().unwrap_or_default())
 }
 
 impl Worker {
     /// Looks at the platform, and removes the drafts that nobody needs.
-    pub(super) async fn sweep(&self, Sweep { one, remote_id, age }: &Sweep) -> Result<(), StoreError> {
-        let left = self.remove_strays(one, remote_id.as_deref()).await?;
-        let again = if left { put_off(*age) } else { None };
-        if left && again.is_none() {
+    pub(super) async fn sweep(&self, sweep: &Sweep) -> Result<(), StoreError> {
+        let left = self.remove_strays(sweep).await?;
+        let again = put_off(left, sweep.age);
+        if left == Left::Drafts && again.is_none() {
             tracing::warn!("given up: there may be a draft of it left on its platform");
         }
-        self.store.swept(one, again).await
+        self.store.swept(&sweep.one, again).await
     }
 
-    /// Whether something may be left.
-    async fn remove_strays(&self, one: &Claimed, remote_id: Option<&str>) -> Result<bool, StoreError> {
+    async fn remove_strays(&self, sweep: &Sweep) -> Result<Left, StoreError> {
+        let Sweep { one, remote_id, unseen, .. } = sweep;
         // Marked before its first draft was asked for.
-        let Some(marker) = &one.marker else { return Ok(false) };
+        let Some(marker) = &one.marker else { return Ok(Left::Nothing) };
         let connector = self.connectors.get(one.platform.as_str());
         let until = self.clock.instant() + self.limits.lease / 2;
         let mut job = Job::of(one, marker, one.credentials(&self.vault)?, until);
@@ -55,19 +75,20 @@ impl Worker {
         let lease = self.limits.lease;
         let (Sighting::Seen(seen), Some(connector)) = (&looked.sighting, connector) else {
             self.store.journal(&sweeping(one, marker, lease, Some(&looked))).await?;
-            return Ok(true);
+            return Ok(Left::Drafts);
         };
-        let mut left = false;
+        let strays = strays(seen, remote_id.as_deref());
+        let mut left = if *unseen > 0 { Left::Late } else { Left::Nothing };
         let mut looked = Some(&looked);
         let mut came = None;
-        for (step, id) in (1..).zip(strays(seen, remote_id)) {
+        for (step, id) in (1..).zip(strays) {
             let until = self.clock.instant() + self.limits.lease / 2;
             let intent = Some(Intent { step, kind: "remove", draft_id: Some(&id) });
             let came_before = came.as_ref().map(told);
             let entry =
                 JournalEntry { came: came_before, intent, ..sweeping(one, marker, lease, looked.take()) };
             if !self.store.journal(&entry).await? {
-                return Ok(true);
+                return Ok(Left::Drafts);
             }
             job.until = until;
             job.request_id = request_id(one.publication_id, one.fence, step);
@@ -75,7 +96,9 @@ impl Worker {
             let removal = self.within_call(until, connector.remove(&job)).await;
             let removal = removal.unwrap_or_else(|| Removal::Unknown("no answer in time".to_owned()));
             tracing::info!(draft_id = id, ?removal, "a draft that nobody needs");
-            left |= matches!(removal, Removal::Unknown(_));
+            if matches!(removal, Removal::Unknown(_)) {
+                left = Left::Drafts;
+            }
             came = Some((step, removal, job.trace.take()));
         }
         let last = JournalEntry { came: came.as_ref().map(told), ..sweeping(one, marker, lease, looked) };
@@ -134,14 +157,17 @@ mod tests {
 
     #[test]
     fn a_platform_that_cannot_be_asked_is_asked_less_and_less_often_for_a_week() {
-        let mut age = TimeDelta::seconds(30);
-        let mut times = 0;
-        while let Some(wait) = put_off(age) {
-            assert!(wait >= Duration::from_mins(1));
-            age += TimeDelta::from_std(wait).unwrap();
-            times += 1;
+        for (left, limit, most) in [(Left::Drafts, SWEEP_LIMIT, 20), (Left::Late, LATE_LIMIT, 12)] {
+            let mut age = TimeDelta::seconds(2);
+            let mut times = 0;
+            while let Some(wait) = put_off(left, age) {
+                assert!(wait >= Duration::from_secs(5));
+                age += TimeDelta::from_std(wait).unwrap();
+                times += 1;
+            }
+            assert!(times <= most, "{left:?}: {times}");
+            assert!(age >= limit);
         }
-        assert!(times <= 16, "{times}");
-        assert!(age >= SWEEP_LIMIT);
+        assert_eq!(put_off(Left::Nothing, TimeDelta::zero()), None);
     }
 }
