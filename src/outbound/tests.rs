@@ -62,7 +62,8 @@ async fn until_closed(mut stream: TcpStream) {
 }
 
 async fn post(client: &Client, url: &str, limits: Limits) -> Result<Answer, CallError> {
-    client.post(url, &[("content-type", "application/json".to_owned())], b"body.".to_vec(), limits).await
+    let headers = &[("content-type", "application/json".to_owned())];
+    client.send(Call { method: Method::Post, url, headers, body: b"body.".to_vec(), limits }).await
 }
 
 #[tokio::test]
@@ -312,7 +313,8 @@ async fn without_authorities_http_works_and_https_says_why_not() {
 async fn a_header_that_cannot_be_sent_is_our_error_and_not_a_panic() {
     let client = client(&["127.0.0.0/8"]);
     for (name, value) in [("x-a", "b\r\nx-c: d"), ("X Y", "z"), ("", "z")] {
-        let got = client.post("http://127.0.0.1:1/", &[(name, value.to_owned())], vec![], ROOMY).await;
+        let (url, headers) = ("http://127.0.0.1:1/", &[(name, value.to_owned())]);
+        let got = client.send(Call { method: Method::Get, url, headers, body: vec![], limits: ROOMY }).await;
         assert!(matches!(got, Err(CallError::Header(_))), "{name}: {got:?}");
     }
 }
