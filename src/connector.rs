@@ -20,6 +20,7 @@ use crate::json::InvalidJson;
 use crate::store::Claimed;
 
 mod describe;
+mod fragment;
 pub mod http_bridge;
 pub mod static_site;
 
