@@ -22,6 +22,7 @@ use crate::store::Claimed;
 mod describe;
 mod fragment;
 pub mod http_bridge;
+pub mod media;
 pub mod static_site;
 
 pub use describe::{ContentProblem, ContentRule, Description};
