@@ -238,7 +238,7 @@ fn open(element: &Element, tag: Tag, out: &mut String) {
         }
         out.push_str(&name.local);
         out.push_str("=\"");
-        escape(value, out);
+        escape(value, &IN_VALUE, out);
         out.push('"');
     }
     out.push('>');
@@ -283,15 +283,21 @@ fn write_text(text: &str, parent: &str, first: bool, out: &mut String) {
         // A parser drops the first line feed after these.
         "pre" | "listing" | "textarea" if first && text.starts_with('\n') => {
             out.push('\n');
-            escape(text, out);
+            escape(text, &IN_TEXT, out);
         }
-        _ => escape(text, out),
+        _ => escape(text, &IN_TEXT, out),
     }
 }
 
-fn escape(text: &str, out: &mut String) {
+/// What ends a text, and what could begin a reference.
+const IN_TEXT: [char; 3] = ['&', '<', '>'];
+
+/// What ends a value between double quotes, too. In a text a quote stays: platforms read shortcodes there.
+const IN_VALUE: [char; 4] = ['&', '<', '>', '"'];
+
+fn escape(text: &str, special: &[char], out: &mut String) {
     let mut rest = text;
-    while let Some(at) = rest.find(['&', '<', '>', '"']) {
+    while let Some(at) = rest.find(special) {
         out.push_str(&rest[..at]);
         out.push_str(match rest.as_bytes()[at] {
             b'&' => "&amp;",

@@ -38,15 +38,16 @@ pub use plan::{Broken, IMAGES_MAX, Images, Role, Rules, SETTINGS, check_settings
 use html::Fate;
 use plan::{Wanted, planned, without};
 
-/// The largest image, in bytes. A photograph for the web has a tenth of it. WordPress takes what its host's PHP takes
-/// (`upload_max_filesize`: 2 MiB unless raised, which hosts do), Ghost's installer sets 50 MB for a request
-/// (`client_max_body_size`): what is larger would be refused by most platforms after it was carried there.
+/// The largest image, in bytes: a photograph for the web has a tenth of it. WordPress takes what PHP takes
+/// (`upload_max_filesize`: 2 MiB unless raised, as hosts do; <https://developer.wordpress.org/reference/functions/wp_max_upload_size/>),
+/// Ghost leaves it to the web server before it (50 MB as Ghost-CLI sets up nginx). Few sites would take more than this.
 pub const IMAGE_MAX_BYTES: usize = 10 * 1024 * 1024;
 
 /// How long fetching one image may take, all of it: the largest one at 1 MiB/s.
 pub const IMAGE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Images in memory at once on one node, from before they are fetched until they are uploaded: 320 MiB at worst.
+/// Images in memory at once on one node, from before they are fetched until they are uploaded: 512 MiB if all of them were
+/// as large as can be, with what growing buffers leave free; a photograph or two per worker else.
 const IMAGES_AT_ONCE: usize = 32;
 
 /// Articles parsed at once on one node: one of 2 MiB can take 100 MB meanwhile.
@@ -67,8 +68,12 @@ impl Image {
     /// Judges what was fetched.
     pub fn of(bytes: Vec<u8>) -> Result<Self, NotTaken> {
         let kind = Kind::of(&bytes)?;
-        let hash = Sha256::digest(&bytes);
-        let sha256 = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut sha256 = String::with_capacity(64);
+        for byte in Sha256::digest(&bytes) {
+            sha256.extend(
+                [byte >> 4, byte & 15].map(|half| char::from(b"0123456789abcdef"[usize::from(half)])),
+            );
+        }
         Ok(Self { bytes, kind, sha256 })
     }
 

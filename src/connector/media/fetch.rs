@@ -47,7 +47,8 @@ impl Media {
             let why = format!("its URL is longer than {URL_MAX} characters: shorten it");
             return Err(broken(role, "not_allowed", url, &why));
         }
-        let limits = Limits { deadline, answer_bytes: IMAGE_MAX_BYTES };
+        // One more than is taken, to tell a body of just the limit from a longer one.
+        let limits = Limits { deadline, answer_bytes: IMAGE_MAX_BYTES + 1 };
         let headers = &[("accept", ACCEPT.to_owned())];
         let call = Call { method: Method::Get, url, headers, body: Vec::new(), limits };
         judged(role, url, self.client.send(call).await)
@@ -123,10 +124,14 @@ pub(super) fn inline(role: Role, url: &str) -> Result<Image, MediaError> {
         bytes = FORGIVING.decode(bytes).map_err(|_| unreadable())?;
     }
     if bytes.len() > IMAGE_MAX_BYTES {
-        let why = format!("it is larger than {} MiB: send a smaller one", IMAGE_MAX_BYTES / (1024 * 1024));
-        return Err(broken(role, "too_large", url, &why));
+        return Err(too_large(role, url));
     }
     Image::of(bytes).map_err(|why| wrong(&why.to_string()))
+}
+
+fn too_large(role: Role, url: &str) -> MediaError {
+    let why = format!("it is larger than {} MiB: make it smaller", IMAGE_MAX_BYTES / (1024 * 1024));
+    broken(role, "too_large", url, &why)
 }
 
 fn broken(role: Role, what: &str, url: &str, why: &str) -> MediaError {

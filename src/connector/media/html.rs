@@ -65,12 +65,12 @@ pub(super) fn rewritten(html: &str, fates: &BTreeMap<String, Fate>) -> Result<St
             Fate::Gone => take_out(&mut tree, id),
         }
     }
-    written(&tree, html.len(), tag)
+    written(&tree, html.len(), |element| Some(name(element)))
 }
 
 /// Nothing can follow a `plaintext`, so it is written as what it looks like.
-fn tag(element: &Element) -> Option<&str> {
-    if html_name(element) == "plaintext" { Some("pre") } else { Some(&element.name.local) }
+fn name(element: &Element) -> &str {
+    if html_name(element) == "plaintext" { "pre" } else { &element.name.local }
 }
 
 type NodeId = <HtmlTreeSink as TreeSink>::Handle;

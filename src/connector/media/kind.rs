@@ -7,7 +7,7 @@ pub enum Kind {
     Jpeg,
     /// PNG (RFC 2083).
     Png,
-    /// GIF87a and GIF89a.
+    /// GIF, of 1987 and of 1989.
     Gif,
     /// WebP (RFC 9649).
     Webp,
