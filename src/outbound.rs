@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{
-    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
 };
 use tokio::sync::Semaphore;
 
@@ -299,8 +299,12 @@ impl Client {
             return Err(CallError::NoRoots);
         }
         let request = self.http.request(call.method.of_library(), url).headers(header_map(call.headers)?);
-        let bodiless = call.body.is_empty() && matches!(call.method, Method::Get | Method::Delete);
-        let request = if bodiless { request } else { request.body(call.body) };
+        let request = match (call.body.is_empty(), call.method) {
+            (true, Method::Get | Method::Delete) => request,
+            // The library leaves it out, and servers may refuse such a request with 411 (RFC 9110 §8.6).
+            (true, Method::Post | Method::Put) => request.header(CONTENT_LENGTH, 0),
+            (false, _) => request.body(call.body),
+        };
         let limits = call.limits;
         let mut answer = tokio::time::timeout(limits.deadline, exchange(request, limits.answer_bytes))
             .await
