@@ -79,7 +79,7 @@ impl Media {
 }
 
 /// What an answer, or none, says about an image.
-pub(super) fn judged(role: Role, url: &str, answer: Result<Answer, CallError>) -> Result<Image, MediaError> {
+fn judged(role: Role, url: &str, answer: Result<Answer, CallError>) -> Result<Image, MediaError> {
     let passing = |why: &str| MediaError::Transient(role.failure("unavailable", told(url, why)));
     let answer = match answer {
         Ok(answer) => answer,
@@ -89,11 +89,7 @@ pub(super) fn judged(role: Role, url: &str, answer: Result<Answer, CallError>) -
         Err(error) => return Err(passing(&error.to_string())),
     };
     match answer.status {
-        200 if answer.cut => {
-            let why =
-                format!("it is larger than {} MiB: send a smaller one", IMAGE_MAX_BYTES / (1024 * 1024));
-            Err(broken(role, "too_large", url, &why))
-        }
+        200 if answer.cut || answer.head.len() > IMAGE_MAX_BYTES => Err(too_large(role, url)),
         200 => Image::of(answer.head).map_err(|why| broken(role, "wrong_type", url, &why.to_string())),
         status @ (408 | 425 | 429 | 500..) => Err(passing(&format!("its server answered {status}"))),
         status @ (301 | 302 | 303 | 307 | 308) => {
@@ -112,7 +108,7 @@ pub(super) fn judged(role: Role, url: &str, answer: Result<Answer, CallError>) -
 }
 
 /// The image of a `data:` URL (RFC 2397), judged as one that was fetched.
-pub(super) fn inline(role: Role, url: &str) -> Result<Image, MediaError> {
+fn inline(role: Role, url: &str) -> Result<Image, MediaError> {
     let wrong = |why: &str| broken(role, "wrong_type", url, why);
     let unreadable = || wrong("it cannot be read: write data:image/png;base64,… with the image's bytes");
     let (head, body) =
@@ -154,4 +150,77 @@ pub(super) fn shown(url: &str) -> String {
         return whole;
     }
     whole.chars().take(SHOWN_MAX - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connector::media::Kind;
+
+    #[test]
+    fn an_image_in_the_text_itself_is_judged_like_any_other() {
+        let png = b"\x89PNG\r\n\x1a\n one";
+        for url in [
+            "data:image/png;base64,iVBORw0KGgogb25l",
+            "data:image/png;base64,iVBORw0K%0AGgogb25l",
+            "data:;base64,iVBO%20Rw0KGgogb25l",
+            "data:text/html;charset=utf-8;BASE64,iVBORw0KGgogb25l",
+            "data:image/png,%89PNG%0d%0a%1a%0a%20one",
+        ] {
+            let image = inline(Role::Body, url).unwrap();
+            assert_eq!((image.kind, &image.bytes[..]), (Kind::Png, &png[..]), "{url}");
+        }
+        // Without its padding, as browsers read it.
+        assert_eq!(inline(Role::Body, "data:;base64,R0lGODlhIQ").unwrap().bytes, b"GIF89a!");
+        for (url, word) in [
+            ("data:image/png;base64,iVBO*w0KGgo", "cannot be read"),
+            ("data:image/png;base64", "cannot be read"),
+            ("data:image/png;base64,", "is empty"),
+            ("data:base64,iVBORw0KGgogb25l", "no image"),
+            ("data:image/svg+xml;utf8,<svg xmlns='x'/>", "SVG"),
+            ("data:image/svg+xml;base64,PHN2Zz48L3N2Zz4=", "SVG"),
+        ] {
+            let Err(MediaError::Broken(why)) = inline(Role::Body, url) else { panic!("{url}") };
+            assert_eq!(why.code, "image_wrong_type");
+            assert!(
+                why.message.starts_with("a data: image: ") && why.message.contains(word),
+                "{}",
+                why.message
+            );
+        }
+        let large = format!("data:image/gif,GIF89a{}", "x".repeat(IMAGE_MAX_BYTES));
+        let Err(MediaError::Broken(why)) = inline(Role::Cover, &large) else { panic!() };
+        assert_eq!(why.code, "cover_too_large");
+    }
+
+    #[test]
+    fn an_address_is_shown_short_and_without_secrets() {
+        for (url, expected) in [
+            ("https://h/a.png", "https://h/a.png"),
+            ("https://u:p@h:8443/a%20b.png?k=v#f", "https://h:8443/a%20b.png"),
+            ("data:image/png;base64,AAAA", "a data: image"),
+            ("nonsense", "an image without a readable URL"),
+        ] {
+            assert_eq!(shown(url), expected);
+        }
+        let long = shown(&format!("https://h/{}", "é".repeat(1_000)));
+        assert!(long.chars().count() == SHOWN_MAX && long.ends_with('…'), "{long}");
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        let answered = |status| {
+            let (retry_after, content_type, location) = (None, None, None);
+            let (head, cut, elapsed) = (b"GIF89a".to_vec(), false, Duration::ZERO);
+            let answer = Answer { status, retry_after, content_type, location, head, cut, elapsed };
+            judged(Role::Body, "https://h/a", Ok(answer))
+        };
+        assert!(answered(200).is_ok());
+        for status in [408, 425, 429, 500, 502, 503, 504, 520, 599] {
+            assert!(matches!(answered(status), Err(MediaError::Transient(_))), "{status}");
+        }
+        for status in [201, 204, 206, 300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 410, 415, 451] {
+            assert!(matches!(answered(status), Err(MediaError::Broken(_))), "{status}");
+        }
+    }
 }

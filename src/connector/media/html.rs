@@ -65,12 +65,17 @@ pub(super) fn rewritten(html: &str, fates: &BTreeMap<String, Fate>) -> Result<St
             Fate::Gone => take_out(&mut tree, id),
         }
     }
-    written(&tree, html.len(), |element| Some(name(element)))
+    written(&tree, html.len(), tag)
 }
 
-/// Nothing can follow a `plaintext`, so it is written as what it looks like.
-fn name(element: &Element) -> &str {
-    if html_name(element) == "plaintext" { "pre" } else { &element.name.local }
+fn tag(element: &Element) -> Option<&str> {
+    match html_name(element) {
+        // The parser's own root of a fragment, which holds no second one.
+        "html" => None,
+        // Nothing can follow it, so it is written as what it looks like.
+        "plaintext" => Some("pre"),
+        _ => Some(&element.name.local),
+    }
 }
 
 type NodeId = <HtmlTreeSink as TreeSink>::Handle;
@@ -124,3 +129,6 @@ fn shows(node: &Node) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -98,3 +98,58 @@ fn is_markup(bytes: &[u8]) -> bool {
     let begins = |mark: &[u8]| bytes.get(..mark.len()).is_some_and(|head| head.eq_ignore_ascii_case(mark));
     begins(b"<svg") || begins(b"<?xml") || begins(b"<!doctype svg")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bytes_decide() {
+        for (bytes, kind) in [
+            (&b"\xff\xd8\xff\xe0\0\x10JFIF"[..], Kind::Jpeg),
+            (b"\xff\xd8\xff\xe1..Exif", Kind::Jpeg),
+            (b"\x89PNG\r\n\x1a\n", Kind::Png),
+            (b"GIF87a", Kind::Gif),
+            (b"GIF89a;<html>", Kind::Gif),
+            (b"RIFF\x24\0\0\0WEBPVP8 ", Kind::Webp),
+            (b"\0\0\0\x1cftypavif\0\0\0\0avifmif1miaf", Kind::Avif),
+            (b"\0\0\0\x1cftypmif1\0\0\0\0miafMA1Bavif", Kind::Avif),
+            (b"\0\0\0\x14ftypavis\0\0\0\0msf1", Kind::Avif),
+        ] {
+            assert_eq!(Kind::of(bytes), Ok(kind), "{}", bytes.escape_ascii());
+        }
+        let svg = [
+            &b"<svg xmlns='http://www.w3.org/2000/svg'>"[..],
+            b"\xef\xbb\xbf \n<SVG>",
+            b"<?xml version='1.0'?><!-- GIF89a --><svg>",
+            b"<!DOCTYPE svg PUBLIC>",
+        ];
+        for bytes in svg {
+            assert_eq!(Kind::of(bytes), Err(NotTaken::Svg), "{}", bytes.escape_ascii());
+        }
+        assert_eq!(Kind::of(b""), Err(NotTaken::Empty));
+        for bytes in [
+            &b"\xff\xd8"[..],
+            b"\x89PNG\n\x1a\n",
+            b"GIF88a",
+            b" GIF89a",
+            b"RIFF\x24\0\0\0WAVEfmt ",
+            b"RIFF",
+            b"\0\0\0\x18ftypheic\0\0\0\0mif1heic",
+            b"\0\0\0\x18ftypisom\0\0\0\0mp42avc1",
+            // The version is no brand, and what stands behind the box is none either.
+            b"\0\0\0\x14ftypmif1avifmiaf",
+            b"\0\0\0\x14ftypmif1\0\0\0\0miafavif",
+            b"\0\0\0\x04ftypavif",
+            b"<!doctype html><svg>",
+            b"<html>",
+            b"%PDF-1.7",
+            b"BM6\0\0\0",
+            b"\0\0\x01\0",
+            b"II*\0",
+            b"<",
+        ] {
+            assert_eq!(Kind::of(bytes), Err(NotTaken::Other), "{}", bytes.escape_ascii());
+        }
+    }
+}

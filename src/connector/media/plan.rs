@@ -159,3 +159,78 @@ pub(super) fn without(broken: Broken, why: Failure) -> Result<Failure, Failure> 
         Broken::Omit => Ok(Failure { message: format!("left out: {}", why.message), ..why }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(cover: Images, body: Images) -> Rules {
+        Rules { cover, body, broken: Broken::Fail }
+    }
+
+    #[test]
+    fn an_account_says_what_becomes_of_images() {
+        let of = |settings: Value| Rules::of(&settings, Images::Keep);
+        assert_eq!(of(json!({})), rules(Images::Keep, Images::Keep));
+        assert_eq!(
+            Rules::of(&json!({"images": null}), Images::Upload),
+            rules(Images::Upload, Images::Upload)
+        );
+        assert_eq!(of(json!({"images": "upload"})), rules(Images::Upload, Images::Upload));
+        assert_eq!(Rules::of(&json!({"images": "keep"}), Images::Upload), rules(Images::Keep, Images::Keep));
+        assert_eq!(of(json!({"broken_images": "omit"})).broken, Broken::Omit);
+        assert_eq!(of(json!({"broken_images": "fail"})).broken, Broken::Fail);
+    }
+
+    #[test]
+    fn settings_are_checked_by_the_words_that_their_schema_lists() {
+        let told = |settings: Value| {
+            let errors = check_settings(&settings);
+            errors.into_iter().map(|error| (error.pointer, error.code, error.detail)).collect::<Vec<_>>()
+        };
+        let schema = settings_schema(Images::Keep);
+        assert_eq!(schema["images"]["default"], "keep");
+        assert_eq!(settings_schema(Images::Upload)["images"]["default"], "upload");
+        for name in SETTINGS {
+            for word in schema[name]["enum"].as_array().unwrap() {
+                assert_eq!(told(json!({name: word})), []);
+            }
+            assert_eq!(told(json!({name: null, "other": 1})), []);
+            assert_eq!(told(json!({name: "Upload"}))[0].1, "not_allowed");
+        }
+        let expected =
+            ("/settings/broken_images".to_owned(), "wrong_type", "send \"fail\" or \"omit\"".to_owned());
+        assert_eq!(told(json!({"broken_images": true})), [expected]);
+        assert_eq!(told(json!({"images": 1, "broken_images": "?"})).len(), 2);
+    }
+
+    #[test]
+    fn each_image_is_planned_once_and_the_cover_first() {
+        let text = || ["https://h/1", "https://h/2", "https://h/1"].map(str::to_owned).to_vec();
+        let plan = |rules, cover| {
+            let wanted = planned(rules, cover, text()).unwrap();
+            wanted.into_iter().map(|one| (one.role, one.address)).collect::<Vec<_>>()
+        };
+        let (upload, keep) = (Images::Upload, Images::Keep);
+        let one = |role, address: &str| (role, address.to_owned());
+        let body = [one(Role::Body, "https://h/1"), one(Role::Body, "https://h/2")];
+        assert_eq!(plan(rules(upload, upload), None), body);
+        assert_eq!(plan(rules(keep, upload), Some("https://h/2")), body);
+        let cover = one(Role::Cover, "https://h/2");
+        let both = [cover, body[0].clone()];
+        assert_eq!(plan(rules(upload, upload), Some("https://h/2#top")), both);
+        assert_eq!(plan(rules(upload, keep), Some("HTTPS://h/2#top")), both[..1]);
+        assert_eq!(plan(rules(keep, keep), Some("https://h/2")), []);
+    }
+
+    #[test]
+    fn more_images_than_can_be_moved_are_refused() {
+        let many = |count| (0..count).map(|n| format!("https://h/{n}")).collect::<Vec<_>>();
+        let upload = rules(Images::Upload, Images::Upload);
+        assert_eq!(planned(upload, Some("https://h/0"), many(100)).unwrap().len(), 100);
+        let why = planned(upload, Some("https://h/x"), many(100)).unwrap_err();
+        assert_eq!(why.code, "too_many_images");
+        assert!(why.message.contains("has 101 images"), "{}", why.message);
+        assert!(planned(rules(Images::Upload, Images::Keep), Some("https://h/x"), many(101)).is_ok());
+    }
+}
