@@ -18,6 +18,8 @@ const ROOMY: Duration = Duration::from_secs(10);
 enum Does {
     /// Answers so, with a `Content-Length`.
     Answers(u16, &'static str, Vec<u8>),
+    /// Answers 200, and the body ends with the connection.
+    EndsWhenItEnds(Vec<u8>),
     /// Sends a byte now and then, and never all of them.
     Drips,
     /// Never stops sending.
@@ -80,6 +82,9 @@ async fn serve(mut stream: TcpStream, paths: Vec<(&'static str, Does)>, asked: A
                 "HTTP/1.1 {status} X\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n"
             );
             stream.write_all(&[head.as_bytes(), &body].concat()).await
+        }
+        Does::EndsWhenItEnds(body) => {
+            stream.write_all(&[b"HTTP/1.1 200 OK\r\n\r\n", &body[..]].concat()).await
         }
         Does::Drips => {
             let mut drip = tokio::time::interval(Duration::from_millis(20));
@@ -169,11 +174,13 @@ async fn fetched(media: &Media, url: &str) -> Result<Image, (bool, String, Strin
 
 #[tokio::test]
 async fn an_image_is_what_its_content_says() {
+    let most = [PNG, &vec![0; IMAGE_MAX_BYTES - PNG.len()]].concat();
     let html = b"GIF89a\x01\0\x01\0\0\0\0;<html><script>alert(1)</script>";
     let host = Host::start(vec![
         ("/a.gif", Does::Answers(200, "content-type: text/html\r\n", PNG.to_vec())),
         ("/shell.php", ok(html)),
-        ("/most.png", ok(&[b"\x89PNG\r\n\x1a\n".to_vec(), vec![0; IMAGE_MAX_BYTES - 8]].concat())),
+        ("/most.png", ok(&most)),
+        ("/untold.png", Does::EndsWhenItEnds(most)),
     ]);
     let host = host.await;
     let image = fetched(&local(), &host.url("/a.gif?x=1#y")).await.unwrap_err();
@@ -186,7 +193,9 @@ async fn an_image_is_what_its_content_says() {
     let image = fetched(&local(), &host.url("/shell.php")).await.unwrap();
     assert_eq!((image.kind.mime(), image.bytes.len()), ("image/gif", html.len()));
     assert_eq!(image.file_name(), format!("{}.gif", image.sha256));
-    assert_eq!(fetched(&local(), &host.url("/most.png")).await.unwrap().bytes.len(), IMAGE_MAX_BYTES);
+    for path in ["/most.png", "/untold.png"] {
+        assert_eq!(fetched(&local(), &host.url(path)).await.unwrap().bytes.len(), IMAGE_MAX_BYTES, "{path}");
+    }
 }
 
 #[test]
