@@ -15,8 +15,10 @@ use crate::fields::FieldError;
 
 mod answers;
 mod describe;
+mod fragment;
 pub mod http_bridge;
 mod job;
+pub mod media;
 pub mod static_site;
 
 pub use answers::{

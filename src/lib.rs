@@ -68,7 +68,7 @@
 //! | [`callback`] | delivering |
 //! | [`turns`], [`gather`] | tenants in turn, and writing together what comes together: what the loops share |
 //! | [`task::run`] | the decisions of one run, pure |
-//! | [`connector`] | the trait, and one file per platform |
+//! | [`connector`] | the trait, one file per platform, and the images that articles bring along |
 //! | [`outbound`] | the one guarded HTTP client |
 //! | [`store`] | all SQL, one file per aggregate |
 //! | [`callback::event`], [`callback::signature`] | an event's body and how it is signed, pure |

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::signature::{SigningSecret, signed_headers};
 use crate::clock::SharedClock;
 use crate::gather::{Bounds, Gatherer};
-use crate::outbound::{Answer, CallError, Client, Limits, retry_after};
+use crate::outbound::{Answer, Call, CallError, Client, Limits, Method, retry_after};
 use crate::retry::{Schedule, jittered};
 use crate::store::{ClaimLimits, ClaimedCallback, Due, RecordedTry, Store, StoreError, Then};
 use crate::telemetry::metrics::Metrics;
@@ -138,7 +138,8 @@ impl Dispatcher {
         let headers = signed_headers(&id, self.clock.now().timestamp(), &one.body, secrets);
         let begun = self.clock.instant();
         let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_HEAD_BYTES };
-        let answer = self.client.post(&one.url, &headers, one.body, limits).await;
+        let (url, headers, body) = (&*one.url, &headers, one.body);
+        let answer = self.client.send(Call { method: Method::Post, url, headers, body, limits }).await;
         let took = self.clock.instant() - begun;
         let asked = answer.as_ref().ok().and_then(|answer| answer.retry_after.as_deref());
         let asked = asked.and_then(|text| retry_after(text, self.clock.now()));

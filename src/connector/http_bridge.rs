@@ -16,7 +16,7 @@ use crate::article::Content;
 use crate::callback::signature::{SigningSecret, signed_headers};
 use crate::clock::SharedClock;
 use crate::fields::FieldError;
-use crate::outbound::{Answer, CallError, Client, Limits};
+use crate::outbound::{Answer, Call, CallError, Client, Limits, Method};
 
 mod account;
 mod report;
@@ -102,7 +102,8 @@ impl HttpBridge {
         };
         let headers = signed_headers(&job.marker, self.clock.now().timestamp(), &body, &[secret]);
         let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_BYTES };
-        let answer = self.client.post(endpoint, &headers, body, limits).await;
+        let call = Call { method: Method::Post, url: endpoint, headers: &headers, body, limits };
+        let answer = self.client.send(call).await;
         if let Ok(answer) = &answer {
             job.trace.note(answer.status, &answer.head, &job.credentials);
         }
@@ -171,8 +172,9 @@ mod tests {
     use super::*;
 
     fn told(status: u16, body: &str) -> Verdict {
-        let elapsed = Duration::ZERO;
-        verdict(Ok(Answer { status, retry_after: None, head: body.into(), elapsed }))
+        let (retry_after, content_type, location) = (None, None, None);
+        let (head, cut, elapsed) = (body.into(), false, Duration::ZERO);
+        verdict(Ok(Answer { status, retry_after, content_type, location, head, cut, elapsed }))
     }
 
     #[test]

@@ -39,11 +39,21 @@ async fn listener() -> (TcpListener, String) {
     (listener, url)
 }
 
-/// Accepts one connection and reads one request whose body ends with `.`.
+/// Accepts one connection and reads one request whose body is `body.`.
 async fn accept(listener: &TcpListener) -> (TcpStream, String) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut request = Vec::new();
-    while !request.ends_with(b".") {
+    while !request.ends_with(b"\r\n\r\nbody.") {
+        assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request ended early");
+    }
+    (stream, String::from_utf8(request).unwrap())
+}
+
+/// Accepts one connection and reads one request that has no body.
+async fn accept_bare(listener: &TcpListener) -> (TcpStream, String) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
         assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0, "the request ended early");
     }
     (stream, String::from_utf8(request).unwrap())
@@ -62,7 +72,8 @@ async fn until_closed(mut stream: TcpStream) {
 }
 
 async fn post(client: &Client, url: &str, limits: Limits) -> Result<Answer, CallError> {
-    client.post(url, &[("content-type", "application/json".to_owned())], b"body.".to_vec(), limits).await
+    let headers = &[("content-type", "application/json".to_owned())];
+    client.send(Call { method: Method::Post, url, headers, body: b"body.".to_vec(), limits }).await
 }
 
 #[tokio::test]
@@ -81,6 +92,87 @@ async fn what_is_sent_arrives_and_the_answer_comes_back() {
     assert!(request.contains("\r\ncontent-type: application/json\r\n"), "{request}");
     assert!(request.ends_with("\r\n\r\nbody."), "{request}");
     assert!(!request.contains("accept-encoding") && !request.contains("referer"), "{request}");
+}
+
+#[tokio::test]
+async fn each_method_arrives_as_itself_and_only_what_has_a_body_says_so() {
+    let (listener, url) = listener().await;
+    let client = client(&["127.0.0.0/8"]);
+    let bare = [
+        (Method::Get, "get", false),
+        (Method::Delete, "delete", false),
+        (Method::Post, "post", true),
+        (Method::Put, "put", true),
+    ];
+    for (method, name, told) in bare {
+        let server = async {
+            let (mut stream, request) = accept_bare(&listener).await;
+            stream.write_all(b"HTTP/1.1 204 Done\r\nconnection: close\r\n\r\n").await.unwrap();
+            request.to_ascii_lowercase()
+        };
+        let call = Call { method, url: &url, headers: &[], body: vec![], limits: ROOMY };
+        let (got, request) = both(client.send(call), server).await;
+        assert_eq!(got.unwrap().status, 204);
+        assert!(request.starts_with(&format!("{name} /hook http/1.1\r\n")), "{request}");
+        assert_eq!(request.contains("content-length: 0"), told, "{request}");
+        assert!(!request.contains("transfer-encoding"), "{request}");
+    }
+    for (method, name) in [(Method::Put, "PUT"), (Method::Delete, "DELETE")] {
+        let call = Call { method, url: &url, headers: &[], body: b"body.".to_vec(), limits: ROOMY };
+        let answer = "HTTP/1.1 204 Done\r\nconnection: close\r\n\r\n";
+        let (got, request) = both(client.send(call), answer_once(&listener, answer)).await;
+        assert_eq!(got.unwrap().status, 204);
+        assert!(request.starts_with(name) && request.contains("content-length: 5\r\n"), "{request}");
+        assert!(request.ends_with("\r\n\r\nbody."), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn every_method_keeps_to_the_rules_of_addresses_and_follows_nothing() {
+    let (first, second) = (listener().await, listener().await);
+    let ((listener, url), (elsewhere, target)) = (first, second);
+    for method in [Method::Get, Method::Post, Method::Put, Method::Delete] {
+        let call = || Call { method, url: &url, headers: &[], body: vec![], limits: ROOMY };
+        let refused = client(&[]).send(call()).await;
+        assert!(matches!(refused, Err(CallError::Refused(Refusal::Address(_)))), "{refused:?}");
+        let answer = format!(
+            "HTTP/1.1 307 Moved\r\nlocation: {target}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        let server = async {
+            let (mut stream, _) = accept_bare(&listener).await;
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let client = client(&["127.0.0.0/8"]);
+        tokio::select! {
+            (got, ()) = both(client.send(call()), server) => {
+                let got = got.unwrap();
+                assert_eq!((got.status, got.location.as_deref()), (307, Some(&*target)));
+            }
+            _ = elsewhere.accept() => panic!("the redirect was followed"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_an_answer_says_of_itself_is_passed_on_where_it_is_short_text() {
+    let (listener, url) = listener().await;
+    let client = client(&["127.0.0.0/8"]);
+    let (kind, place) = ("text/html; charset=utf-8", "/posts/7");
+    for (kind, place, passed) in [
+        (kind.to_owned(), place.to_owned(), true),
+        (format!("a/{}", "b".repeat(318)), "c".repeat(2_048), true),
+        (format!("a/{}", "b".repeat(319)), "c".repeat(2_049), false),
+        ("text/\u{e9}".to_owned(), "/\u{e9}".to_owned(), false),
+    ] {
+        let answer = format!(
+            "HTTP/1.1 201 Made\r\ncontent-type: {kind}\r\nlocation: {place}\r\ncontent-length: 0\r\nconnection: \
+             close\r\n\r\n"
+        );
+        let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, &answer)).await;
+        let got = got.unwrap();
+        assert_eq!(got.content_type, passed.then_some(kind));
+        assert_eq!(got.location, passed.then_some(place));
+    }
 }
 
 #[tokio::test]
@@ -112,21 +204,37 @@ async fn an_endless_body_is_cut_at_the_limit_and_the_connection_closed() {
     };
     let (got, ()) = both(post(&client, &url, ROOMY), server).await;
     let got = got.unwrap();
-    assert_eq!((got.status, got.head.len()), (200, 1024));
+    assert_eq!((got.status, got.head.len(), got.cut), (200, 1024, true));
 }
 
 #[tokio::test]
 async fn a_body_of_just_the_limit_is_whole_and_one_byte_more_is_cut() {
     let (listener, url) = listener().await;
     let client = client(&["127.0.0.0/8"]);
-    for (length, kept) in [(1023, 1023), (1024, 1024), (1025, 1024)] {
+    for (length, kept, cut) in [(1023, 1023, false), (1024, 1024, false), (1025, 1024, true)] {
         let answer = format!(
             "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{}",
             "x".repeat(length)
         );
         let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, &answer)).await;
-        assert_eq!(got.unwrap().head.len(), kept);
+        let got = got.unwrap();
+        assert_eq!((got.head.len(), got.cut), (kept, cut));
     }
+}
+
+#[tokio::test]
+async fn a_body_that_fills_the_limit_and_may_go_on_is_cut_without_waiting_for_more() {
+    let (listener, url) = listener().await;
+    let client = client(&["127.0.0.0/8"]);
+    let server = async {
+        let (mut stream, _) = accept(&listener).await;
+        let body = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(1024));
+        stream.write_all(body.as_bytes()).await.unwrap();
+        until_closed(stream).await;
+    };
+    let (got, ()) = both(post(&client, &url, ROOMY), server).await;
+    let got = got.unwrap();
+    assert_eq!((got.head.len(), got.cut), (1024, true));
 }
 
 #[tokio::test]
@@ -312,7 +420,8 @@ async fn without_authorities_http_works_and_https_says_why_not() {
 async fn a_header_that_cannot_be_sent_is_our_error_and_not_a_panic() {
     let client = client(&["127.0.0.0/8"]);
     for (name, value) in [("x-a", "b\r\nx-c: d"), ("X Y", "z"), ("", "z")] {
-        let got = client.post("http://127.0.0.1:1/", &[(name, value.to_owned())], vec![], ROOMY).await;
+        let (url, headers) = ("http://127.0.0.1:1/", &[(name, value.to_owned())]);
+        let got = client.send(Call { method: Method::Get, url, headers, body: vec![], limits: ROOMY }).await;
         assert!(matches!(got, Err(CallError::Header(_))), "{name}: {got:?}");
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{NAME_BYTES, SettingsError, body, check_settings};
-use crate::connector::{ContentRule, Description};
+use super::{NAME_BYTES, SettingsError, check_settings};
+use crate::connector::{ContentRule, Description, fragment};
 use crate::fields::{FieldError, escaped, no_such_field};
 
 /// The one setting.
@@ -31,9 +31,9 @@ pub(super) fn description() -> Description {
         }),
         credentials_schema: json!({"type": "object", "properties": {}, "additionalProperties": false}),
         rules: vec![
-            rule("max_depth", body::MAX_DEPTH),
-            rule("max_nodes", body::MAX_NODES),
-            rule("max_attributes_of_a_tag", body::MAX_ATTRIBUTES),
+            rule("max_depth", fragment::MAX_DEPTH),
+            rule("max_nodes", fragment::MAX_NODES),
+            rule("max_attributes_of_a_tag", fragment::MAX_ATTRIBUTES),
         ],
     }
 }

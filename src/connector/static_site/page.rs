@@ -9,8 +9,9 @@ use askama::Template;
 use chrono::{DateTime, SecondsFormat, Utc};
 use scraper::{Html, Node};
 
-use super::body::{self, TooComplex};
+use super::body;
 use crate::article::Content;
+use crate::connector::fragment::TooComplex;
 
 /// How much of a page is read for the listing, in bytes. A head of the longest title, summary, author, tags and
 /// addresses, all escaped, stays below 48 KiB.

@@ -1,3 +1,5 @@
+use scraper::{Html, Node};
+
 use super::*;
 
 /// What a reader of the whole page finds after the content.
