@@ -21,7 +21,8 @@ pub use crate::task::act::OUTCOME_UNKNOWN;
 pub const CONFIRM_LIMIT: TimeDelta = TimeDelta::hours(24);
 
 /// How many tries of a round may follow each other at once whose outcomes are unknown: one crash is made good without
-/// delay, but what does not end in time again and again waits by the schedule, or it would only be in its own way.
+/// delay, but what does not end in time again and again waits by the schedule, or it would only be in its own way. Each wait
+/// by the schedule allows one more.
 pub const OPEN_TRIES_MAX: i64 = 2;
 
 /// How long a platform that works on an article is left alone before it is asked what came of it: the last wait repeats.
@@ -40,6 +41,8 @@ pub struct Terms {
     pub settle: Duration,
     /// Whether something is to be made ready before the article.
     pub prepares: bool,
+    /// How often this round has waited by the schedule.
+    pub tries: i64,
     /// The wait before another try after a transient error, if the schedule has one left.
     pub next_wait: Option<Duration>,
     /// The wait before the platform is asked again that gave no answer.
@@ -139,7 +142,8 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Last {
     Nothing,
-    Saw(Sighting),
+    /// And when it began to look, since the platform may have answered at once.
+    Saw(Sighting, TimeDelta),
     Ready,
     Did(Action, Verdict),
 }
@@ -176,13 +180,14 @@ impl Run {
         matches!(self.last, Last::Did(_, Verdict::Unknown(_) | Verdict::Accepted))
     }
 
-    /// Takes in what a look saw, `now` after the run began; true if that proves that no earlier try can have got in or
-    /// still will, so that the journal can close them.
-    pub fn saw(&mut self, sighting: Sighting, now: TimeDelta) -> bool {
+    /// Takes in what a look saw that was begun `began` after the run; true if that proves that no earlier try can have got in
+    /// or still will, so that the journal can close them. What it shows was true when it began, and need not be any more: an
+    /// answer may be slow, and whoever waits for it may be stopped.
+    pub fn saw(&mut self, sighting: Sighting, began: TimeDelta) -> bool {
         let open = self.journal.open;
         let proves = match (&sighting, self.terms.guarantee) {
             (Sighting::Seen(seen), Guarantee::NativeKey) => public(seen).is_none(),
-            (Sighting::Seen(seen), _) => public(seen).is_none() && self.unsettled(now).is_none(),
+            (Sighting::Seen(seen), _) => public(seen).is_none() && self.unsettled(began).is_none(),
             _ => false,
         };
         let disproved = proves && open.tries > 0;
@@ -191,7 +196,7 @@ impl Run {
             self.journal.open = OpenTries::default();
         }
         self.asks = sighting == Sighting::SendToAsk;
-        self.last = Last::Saw(sighting);
+        self.last = Last::Saw(sighting, began);
         disproved
     }
 
@@ -229,13 +234,13 @@ impl Run {
                 _ => outcome_unknown("the platform cannot be searched"),
             },
             Last::Nothing => Step::Look,
-            Last::Saw(sighting) => self.after_look(sighting, now),
+            Last::Saw(sighting, began) => self.after_look(sighting, *began, now),
             Last::Ready => self.make(),
             Last::Did(action, verdict) => self.after_request(*action, verdict, now),
         }
     }
 
-    fn after_look(&self, sighting: &Sighting, now: TimeDelta) -> Step {
+    fn after_look(&self, sighting: &Sighting, began: TimeDelta, now: TimeDelta) -> Step {
         let open = self.journal.open;
         let age = open.since.map(|age| age + now);
         match sighting {
@@ -244,7 +249,7 @@ impl Run {
                     let strays = seen.len() > 1;
                     Step::Settle(Outcome::Success { remote: remote.clone(), found: true, strays })
                 }
-                None => self.not_public(seen, now),
+                None => self.not_public(seen, began),
             },
             Sighting::SendToAsk => match age {
                 Some(age) if age >= CONFIRM_LIMIT => outcome_unknown("the platform has not said for a day"),
@@ -267,24 +272,29 @@ impl Run {
         }
     }
 
-    /// Nothing is public: what was sent before can still become so, or the next step is due.
-    fn not_public(&self, seen: &[Marked], now: TimeDelta) -> Step {
-        // Published by its id, it is the same article however often that is asked for.
-        if let Some(draft) = self.chosen(seen) {
-            return Step::Do(Action::Publish, Some(draft));
-        }
-        match self.unsettled(now) {
+    /// Nothing was public when the look began: what was sent before can still become so, or the next step is due.
+    fn not_public(&self, seen: &[Marked], began: TimeDelta) -> Step {
+        let draft = self.chosen(seen);
+        match self.unsettled(began) {
+            // Published by its id, it is the same article however often that is asked for.
+            _ if draft.is_some() && self.may_follow() => Step::Do(Action::Publish, draft),
             Some(left) => wait(UNSETTLED, left),
-            None if self.drafted => {
+            None if self.drafted && draft.is_none() => {
                 let message = "the draft that was just made is not on the platform any more";
                 Step::Settle(self.transient(Failure::new("draft_vanished", message)))
             }
-            None if self.journal.disproved + self.journal.open.tries < OPEN_TRIES_MAX => self.make(),
+            None if self.may_follow() => self.make(),
             None => {
                 let message = "the platform gave no answer in time, and has not published it";
                 Step::Settle(self.transient(Failure::new("platform_unavailable", message)))
             }
         }
+    }
+
+    /// Whether another try may follow at once on those whose outcomes were, or are, unknown.
+    fn may_follow(&self) -> bool {
+        let open = self.journal.open.tries;
+        open < OPEN_TRIES_MAX && self.journal.disproved + open < OPEN_TRIES_MAX + self.terms.tries
     }
 
     /// Of several drafts, the one whose id we stored, then the oldest; never one that somebody was about to remove.
@@ -401,6 +411,7 @@ mod tests {
             guarantee,
             settle: Duration::from_secs(30),
             prepares: false,
+            tries: 0,
             next_wait: next_wait.map(Duration::from_secs),
             ask_wait: Duration::from_secs(7),
         }
@@ -484,6 +495,53 @@ mod tests {
         assert_eq!(step, Step::Do(Action::Publish, None));
     }
 
+    /// Found by `tests/model`: a double where the platform carries out late what an earlier holder sent.
+    #[test]
+    fn absence_is_as_old_as_the_beginning_of_the_look() {
+        for guarantee in [Guarantee::DraftThenPublish, Guarantee::Search] {
+            let mut run = Run::begin(terms(guarantee, Some(5)), open(TimeDelta::seconds(20)));
+            assert!(!run.saw(Sighting::absent(), TimeDelta::seconds(9)), "a second too early");
+            // Its answer was slow, or we were stopped: what came in meanwhile it did not show.
+            let step = run.next(TimeDelta::minutes(5));
+            assert_eq!(step, wait(UNSETTLED, Duration::from_secs(1)), "{guarantee:?}");
+        }
+    }
+
+    /// Found by `tests/model`: it was asked for again and again, as fast as the platform said nothing.
+    #[test]
+    fn a_draft_is_not_published_again_and_again_without_a_rest() {
+        let schedule = |tries| Terms { tries, ..terms(Guarantee::DraftThenPublish, Some(30)) };
+        for tries in [0, 9] {
+            let mut run = Run::begin(schedule(tries), Journal::default());
+            for _ in 0..OPEN_TRIES_MAX {
+                run.saw(Sighting::Seen(vec![draft("5")]), NOW);
+                assert_eq!(run.next(NOW), Step::Do(Action::Publish, Some("5".into())));
+                run.did(Action::Publish, Verdict::Unknown("w".into()), NOW);
+            }
+            run.saw(Sighting::Seen(vec![draft("5")]), NOW);
+            assert_eq!(run.next(NOW), wait(UNSETTLED, Duration::from_secs(30)));
+        }
+        let later = |tries, disproved| {
+            let journal = Journal { disproved, ..Journal::default() };
+            after_look(schedule(tries), journal, Sighting::Seen(vec![draft("5")]))
+        };
+        assert!(matches!(later(0, 2), Step::Settle(Outcome::Again { .. })));
+        assert_eq!(later(1, 2), Step::Do(Action::Publish, Some("5".into())));
+    }
+
+    /// Found by `tests/model`: after two of them nothing was sent any more until the schedule had run out.
+    #[test]
+    fn each_wait_by_the_schedule_allows_another_try() {
+        for guarantee in SEARCHED {
+            let again = |tries, disproved| {
+                let journal = Journal { disproved, ..Journal::default() };
+                let terms = Terms { tries, ..terms(guarantee, Some(30)) };
+                matches!(after_look(terms, journal, Sighting::absent()), Step::Do(..))
+            };
+            assert_eq!([again(0, 2), again(1, 2), again(1, 3), again(2, 3)], [false, true, false, true]);
+        }
+    }
+
     #[test]
     fn what_never_ends_in_time_waits_by_the_schedule() {
         for guarantee in SEARCHED {
@@ -495,6 +553,23 @@ mod tests {
             let Step::Settle(Outcome::Again { failure, wait }) = again(1) else { panic!() };
             assert_eq!((&*failure.code, wait), ("platform_unavailable", Duration::from_secs(30)));
         }
+    }
+
+    #[test]
+    fn a_draft_whose_publication_never_ends_in_time_waits_by_the_schedule() {
+        let terms = terms(Guarantee::DraftThenPublish, Some(30));
+        let mut run = Run::begin(terms, Journal::default());
+        for _ in 0..OPEN_TRIES_MAX {
+            run.saw(Sighting::Seen(vec![draft("5")]), NOW);
+            assert_eq!(run.next(NOW), Step::Do(Action::Publish, Some("5".into())));
+            run.did(Action::Publish, Verdict::Unknown("w".into()), NOW);
+        }
+        run.saw(Sighting::Seen(vec![draft("5")]), NOW);
+        assert_eq!(run.next(NOW), wait(UNSETTLED, Duration::from_secs(30)));
+        let later = TimeDelta::seconds(30);
+        assert!(run.saw(Sighting::Seen(vec![draft("5")]), later));
+        let Step::Settle(Outcome::Again { failure, wait }) = run.next(later) else { panic!() };
+        assert_eq!((&*failure.code, wait), ("platform_unavailable", Duration::from_secs(30)));
     }
 
     #[test]
