@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{
-    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    RETRY_AFTER,
 };
 use tokio::sync::Semaphore;
 
@@ -58,6 +59,9 @@ const RETRY_AFTER_TEXT_MAX: usize = 64;
 
 /// The longest `Content-Type` that is passed on, in bytes: two names of 127 (RFC 6838 §4.2) and a parameter.
 const CONTENT_TYPE_MAX: usize = 320;
+
+/// The longest `Date` that is passed on, in bytes: the longest date form has 33.
+const DATE_MAX: usize = 64;
 
 /// The longest `Location` that is passed on, in bytes: as long as an article's URLs may be.
 const LOCATION_MAX: usize = 2_048;
@@ -126,6 +130,9 @@ pub struct Answer {
     /// The `Location` field as it was sent, perhaps relative; none if it is not readable text or longer than 2,048
     /// bytes.
     pub location: Option<String>,
+    /// The `Date` field as it was sent, when the other side's clock says it answered; none if it is not readable text or
+    /// longer than 64 bytes.
+    pub date: Option<String>,
     /// The first bytes of the body, at most [`Limits::answer_bytes`], not decompressed.
     pub head: Vec<u8>,
     /// Whether the body may go on after `head`: it filled the limit, and its length was not told or is more.
@@ -323,6 +330,7 @@ async fn exchange(request: reqwest::RequestBuilder, limit: usize) -> reqwest::Re
         retry_after: field(&response, &RETRY_AFTER, RETRY_AFTER_TEXT_MAX),
         content_type: field(&response, &CONTENT_TYPE, CONTENT_TYPE_MAX),
         location: field(&response, &LOCATION, LOCATION_MAX),
+        date: field(&response, &DATE, DATE_MAX),
         head: Vec::new(),
         cut: false,
         elapsed: Duration::ZERO,

@@ -157,21 +157,22 @@ async fn every_method_keeps_to_the_rules_of_addresses_and_follows_nothing() {
 async fn what_an_answer_says_of_itself_is_passed_on_where_it_is_short_text() {
     let (listener, url) = listener().await;
     let client = client(&["127.0.0.0/8"]);
-    let (kind, place) = ("text/html; charset=utf-8", "/posts/7");
-    for (kind, place, passed) in [
-        (kind.to_owned(), place.to_owned(), true),
-        (format!("a/{}", "b".repeat(318)), "c".repeat(2_048), true),
-        (format!("a/{}", "b".repeat(319)), "c".repeat(2_049), false),
-        ("text/\u{e9}".to_owned(), "/\u{e9}".to_owned(), false),
+    let (kind, place, date) = ("text/html; charset=utf-8", "/posts/7", "Sun, 06 Nov 1994 08:49:37 GMT");
+    for (kind, place, date, passed) in [
+        (kind.to_owned(), place.to_owned(), date.to_owned(), true),
+        (format!("a/{}", "b".repeat(318)), "c".repeat(2_048), "d".repeat(64), true),
+        (format!("a/{}", "b".repeat(319)), "c".repeat(2_049), "d".repeat(65), false),
+        ("text/\u{e9}".to_owned(), "/\u{e9}".to_owned(), "\u{e9}".to_owned(), false),
     ] {
         let answer = format!(
-            "HTTP/1.1 201 Made\r\ncontent-type: {kind}\r\nlocation: {place}\r\ncontent-length: 0\r\nconnection: \
-             close\r\n\r\n"
+            "HTTP/1.1 201 Made\r\ncontent-type: {kind}\r\nlocation: {place}\r\ndate: {date}\r\ncontent-length: \
+             0\r\nconnection: close\r\n\r\n"
         );
         let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, &answer)).await;
         let got = got.unwrap();
         assert_eq!(got.content_type, passed.then_some(kind));
         assert_eq!(got.location, passed.then_some(place));
+        assert_eq!(got.date, passed.then_some(date));
     }
 }
 

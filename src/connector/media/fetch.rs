@@ -212,7 +212,8 @@ mod tests {
         let answered = |status| {
             let (retry_after, content_type, location) = (None, None, None);
             let (head, cut, elapsed) = (b"GIF89a".to_vec(), false, Duration::ZERO);
-            let answer = Answer { status, retry_after, content_type, location, head, cut, elapsed };
+            let date = None;
+            let answer = Answer { status, retry_after, content_type, location, date, head, cut, elapsed };
             judged(Role::Body, "https://h/a", Ok(answer))
         };
         assert!(answered(200).is_ok());

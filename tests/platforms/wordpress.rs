@@ -1,0 +1,7 @@
+//! The `WordPress` connector against a real `WordPress`.
+
+mod blog;
+mod life;
+mod logins;
+mod media;
+mod trouble;
