@@ -4,6 +4,9 @@
 //! The request is signed as Standard Webhooks says, under the account's secret. Its `webhook-id` is the publication's
 //! marker, the same for every try and every round: an endpoint that remembers what it has published, and what it works on,
 //! by that id drops the second request and answers it. So sending again *is* the look-up, and nothing else is.
+//!
+//! An account without an endpoint belongs to a robot that nothing can be sent to, behind a firewall: it fetches its articles
+//! by `POST /bridge/claim`, and nothing is done here.
 
 use std::time::Duration;
 
@@ -21,7 +24,7 @@ use crate::outbound::{Answer, Call, CallError, Client, Limits, Method};
 mod account;
 mod report;
 
-pub use report::{Report, Reported, ResultsRequest};
+pub use report::{LEASE_ID_MAX, Report, Reported, ResultsRequest};
 
 /// The platform's name.
 pub const PLATFORM: &str = "http_bridge";
@@ -80,11 +83,10 @@ impl HttpBridge {
     }
 
     async fn send(&self, job: &Job) -> Verdict {
-        let endpoint = job.settings.get("endpoint").and_then(|value| value.as_str()).unwrap_or_default();
-        if endpoint.is_empty() {
+        let Some(endpoint) = account::endpoint(&job.settings) else {
             let message = "the account has no endpoint: set its setting `endpoint`";
             return Verdict::Rejected(Failure::new("bad_settings", message));
-        }
+        };
         let secret = job.credentials.text("secret");
         let Some(secret) = secret.and_then(|text| text.parse::<SigningSecret>().ok()) else {
             let message = "the account has no secret to sign with: set its credential `secret` (whsec_…)";
@@ -100,7 +102,9 @@ impl HttpBridge {
         let Ok(body) = serde_json::to_vec(&request) else {
             return Verdict::Rejected(Failure::new("unrenderable", "the article cannot be written as JSON"));
         };
-        let headers = signed_headers(&job.marker, self.clock.now().timestamp(), &body, &[secret]);
+        let mut headers =
+            signed_headers(&job.marker, self.clock.now().timestamp(), &body, &[secret]).to_vec();
+        headers.push(("x-request-id", job.request_id.clone()));
         let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_BYTES };
         let call = Call { method: Method::Post, url: endpoint, headers: &headers, body, limits };
         let answer = self.client.send(call).await;
@@ -147,9 +151,14 @@ impl Connector for HttpBridge {
         account::check(self.client.policy(), settings, credentials)
     }
 
-    /// None: where the endpoint stands is its owner's affair, as long as it takes its memory along.
-    fn site(&self, _: &Value) -> Option<String> {
-        None
+    /// Where the endpoint stands is its owner's affair, as long as it takes its memory along. Whoever fetches has another
+    /// memory: what was sent must not be handed to it, nor what it has be sent.
+    fn site(&self, settings: &Value) -> Option<String> {
+        self.pulled(settings).then(|| "fetched".to_owned())
+    }
+
+    fn pulled(&self, settings: &Value) -> bool {
+        account::endpoint(settings).is_none()
     }
 
     fn check_login<'a>(&'a self, _: &'a Access) -> Answering<'a, Login> {
@@ -157,8 +166,13 @@ impl Connector for HttpBridge {
         Box::pin(std::future::ready(Login::CannotTell(why.to_owned())))
     }
 
-    fn find<'a>(&'a self, _: &'a Job) -> Answering<'a, Sighting> {
-        Box::pin(std::future::ready(Sighting::SendToAsk))
+    fn find<'a>(&'a self, job: &'a Job) -> Answering<'a, Sighting> {
+        let sighting = if self.pulled(&job.settings) {
+            Sighting::CannotTell("the account's robot fetches its articles: nothing is sent to it".to_owned())
+        } else {
+            Sighting::SendToAsk
+        };
+        Box::pin(std::future::ready(sighting))
     }
 
     fn publish<'a>(&'a self, job: &'a Job) -> Answering<'a, Verdict> {
@@ -172,9 +186,9 @@ mod tests {
     use super::*;
 
     fn told(status: u16, body: &str) -> Verdict {
-        let (retry_after, content_type, location) = (None, None, None);
+        let (retry_after, content_type, location, date) = (None, None, None, None);
         let (head, cut, elapsed) = (body.into(), false, Duration::ZERO);
-        verdict(Ok(Answer { status, retry_after, content_type, location, head, cut, elapsed }))
+        verdict(Ok(Answer { status, retry_after, content_type, location, date, head, cut, elapsed }))
     }
 
     #[test]

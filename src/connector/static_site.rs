@@ -35,6 +35,7 @@ mod body;
 mod folder;
 mod listing;
 mod page;
+mod shown;
 
 pub use self::listing::{FEED_ENTRIES, INDEX_ENTRIES};
 
@@ -220,22 +221,39 @@ impl Connector for StaticSite {
             }
         })
     }
+
+    fn list<'a>(&'a self, access: &'a Access, next: Option<String>) -> Answering<'a, super::Listing> {
+        Box::pin(async move {
+            let cannot = |why: String| super::Listing::CannotTell(why);
+            let site = match self.shared.site_of(&access.tenant, &access.settings) {
+                Ok(site) => site,
+                Err(failure) => return cannot(failure.message),
+            };
+            match spawn_blocking(move || shown::next_pages(&site, &next.unwrap_or_default())).await {
+                Ok(Ok(listing)) => listing,
+                Ok(Err(error)) => cannot(format!("the site's folder cannot be read: {error}")),
+                Err(panic) => cannot(panic.to_string()),
+            }
+        })
+    }
 }
 
 impl Shared {
-    /// The site that a job names; all names are checked here, whoever else has.
+    /// The site that a job names, and whose page it can be.
     fn site(&self, job: &Job) -> Result<Arc<Site>, Failure> {
+        let site = self.site_of(&job.tenant, &job.settings)?;
+        if is_marker(&job.marker) { Ok(site) } else { Err(bad_name("marker")) }
+    }
+
+    /// The site of an account; all names are checked here, whoever else has.
+    fn site_of(&self, tenant: &str, settings: &Value) -> Result<Arc<Site>, Failure> {
         let settings =
-            check_settings(&job.settings).map_err(|error| Failure::new("bad_settings", error.to_string()))?;
-        for (what, ok) in [("tenant", is_name(&job.tenant)), ("marker", is_marker(&job.marker))] {
-            if !ok {
-                let message =
-                    format!("the {what} cannot be part of a file's name: report this to the operator");
-                return Err(Failure::new("bad_name", message));
-            }
+            check_settings(settings).map_err(|error| Failure::new("bad_settings", error.to_string()))?;
+        if !is_name(tenant) {
+            return Err(bad_name("tenant"));
         }
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (job.tenant.clone(), settings.site);
+        let key = (tenant.to_owned(), settings.site);
         let site = sites.entry(key).or_insert_with_key(|(tenant, site)| {
             Arc::new(Site {
                 name: site.clone(),
@@ -369,6 +387,11 @@ async fn seen(site: &Arc<Site>, marker: &str) -> io::Result<bool> {
         Ok(there)
     });
     looked.await?
+}
+
+fn bad_name(what: &str) -> Failure {
+    let message = format!("the {what} cannot be part of a file's name: report this to the operator");
+    Failure::new("bad_name", message)
 }
 
 fn rejected(code: &'static str, why: &dyn std::fmt::Display) -> Verdict {

@@ -14,24 +14,29 @@ pub(super) fn description() -> Description {
         settings_schema: json!({
             "type": "object",
             "properties": {"endpoint": {
-                "type": "string", "format": "uri", "maxLength": URL_MAX,
-                "description": "Where articles are sent by signed POST requests.",
+                "type": ["string", "null"], "maxLength": URL_MAX,
+                "description": "Where articles are sent by signed POST requests. Left out or empty: a robot fetches them by \
+                    POST /bridge/claim. That cannot be changed while publications of the account are unfinished.",
             }},
-            "required": ["endpoint"],
             "additionalProperties": false,
         }),
         credentials_schema: json!({
             "type": "object",
             "properties": {"secret": {
                 "type": "string", "pattern": "^whsec_[A-Za-z0-9+/]{32,86}={0,2}$",
-                "description": "Signs the requests (Standard Webhooks): whsec_ and 24 to 64 bytes in base64.",
+                "description": "Signs the requests (Standard Webhooks): whsec_ and 24 to 64 bytes in base64. Needed with an \
+                    endpoint.",
             }},
-            "required": ["secret"],
             "additionalProperties": false,
         }),
         // What an article must keep to is known to whoever stands behind the bridge.
         rules: Vec::new(),
     }
+}
+
+/// Where articles are sent; none: they are fetched.
+pub(super) fn endpoint(settings: &Value) -> Option<&str> {
+    settings.get("endpoint").and_then(Value::as_str).filter(|url| !url.is_empty())
 }
 
 /// What is wrong with settings and credentials, all of it.
@@ -40,23 +45,27 @@ pub(super) fn check(policy: &Policy, settings: &Value, credentials: Option<&Valu
     let error =
         |pointer: &str, code, detail: String| FieldError { pointer: pointer.to_owned(), code, detail };
     let endpoint = "/settings/endpoint";
+    let mut sends = true;
     match settings.get("endpoint") {
-        None | Some(Value::Null) => {
-            let detail = "the bridge needs an endpoint: an address that takes articles by POST";
-            errors.push(error(endpoint, "required", detail.to_owned()));
-        }
+        None | Some(Value::Null) => sends = false,
+        Some(Value::String(url)) if url.is_empty() => sends = false,
         Some(Value::String(url)) if is_http_url(url) => {
             if let Err(refusal) = policy.check_url(url) {
                 errors.push(error(endpoint, "not_allowed", refusal.to_string()));
             }
         }
         Some(Value::String(_)) => {
-            let detail = format!("send an absolute http or https URL of at most {URL_MAX} characters");
+            let detail = format!(
+                "send an absolute http or https URL of at most {URL_MAX} characters, or none for a robot that fetches"
+            );
             errors.push(error(endpoint, "bad_format", detail));
         }
         Some(_) => errors.push(error(endpoint, "wrong_type", "send a string".to_owned())),
     }
     let Some(credentials) = credentials else {
+        if !sends {
+            return errors;
+        }
         let detail = "the bridge needs the credential `secret`, which requests are signed with".to_owned();
         errors.push(error("/credentials", "required", detail));
         return errors;
@@ -64,6 +73,7 @@ pub(super) fn check(policy: &Policy, settings: &Value, credentials: Option<&Valu
     errors.extend(unknown("/credentials", credentials, "secret"));
     let secret = "/credentials/secret";
     match credentials.get("secret") {
+        None | Some(Value::Null) if !sends => {}
         None | Some(Value::Null) => {
             errors.push(error(secret, "required", "requests are signed with it".to_owned()));
         }
@@ -104,8 +114,7 @@ mod tests {
         let secrets = Some(json!({"secret": secret}));
         assert_eq!(told(good.clone(), secrets.clone()), []);
         for (settings, credentials, pointer, code) in [
-            (json!({}), secrets.clone(), "/settings/endpoint", "required"),
-            (json!({"endpoint": ""}), secrets.clone(), "/settings/endpoint", "bad_format"),
+            (json!({"endpoint": "x"}), secrets.clone(), "/settings/endpoint", "bad_format"),
             (json!({"endpoint": 1}), secrets.clone(), "/settings/endpoint", "wrong_type"),
             (
                 json!({"endpoint": "http://bridge.example/"}),
@@ -126,5 +135,22 @@ mod tests {
             told(json!({"endpoint": "https://h/", "a/b": 1}), Some(json!({"secret": secret, "x": 1})));
         let expected = [("/settings/a~1b", "unknown_field"), ("/credentials/x", "unknown_field")];
         assert_eq!(unknown, expected.map(|(pointer, code)| (pointer.to_owned(), code)));
+    }
+
+    #[test]
+    fn an_account_whose_articles_are_fetched_needs_neither() {
+        let policy = Policy { allow: Vec::new(), allow_http: false };
+        let secret = SigningSecret::generate(&TestClock::seeded(1)).expose().to_string();
+        for settings in [json!({}), json!({"endpoint": ""}), json!({"endpoint": null})] {
+            // One that was sent to before keeps its secret.
+            for credentials in [None, Some(json!({})), Some(json!({"secret": secret}))] {
+                assert_eq!(check(&policy, &settings, credentials.as_ref()), [], "{settings} {credentials:?}");
+            }
+            let told = check(&policy, &settings, Some(&json!({"secret": "hunter2", "x": 1})));
+            let told = told.iter().map(|error| (&*error.pointer, error.code)).collect::<Vec<_>>();
+            assert_eq!(told, [("/credentials/x", "unknown_field"), ("/credentials/secret", "bad_format")]);
+            assert_eq!(endpoint(&settings), None);
+        }
+        assert_eq!(endpoint(&json!({"endpoint": "https://h/"})), Some("https://h/"));
     }
 }

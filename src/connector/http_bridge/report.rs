@@ -19,6 +19,9 @@ const CODE_MAX: usize = 64;
 /// The longest message of an error, in characters.
 const MESSAGE_MAX: usize = 1_000;
 
+/// The longest name of a lease, in characters: a publication's id and two numbers.
+pub const LEASE_ID_MAX: usize = 64;
+
 /// The error code of a failure that an endpoint gave no code for.
 const BRIDGE_FAILED: &str = "bridge_failed";
 
@@ -90,11 +93,13 @@ pub struct Reported {
     pub round: i32,
     /// What came of it.
     pub report: Report,
+    /// Under which lease a robot had it that fetched it, if it says so.
+    pub lease_id: Option<String>,
 }
 
 impl Reported {
     /// The fields that a body may have.
-    const FIELDS: [&str; 5] = ["round", "status", "url", "remote_id", "error"];
+    const FIELDS: [&str; 6] = ["round", "status", "url", "remote_id", "error", "lease_id"];
 
     /// Reads the body of `POST /bridge/{publication_id}/results`.
     pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
@@ -109,6 +114,7 @@ impl Reported {
         }
         let remote_id = remote_id(&mut fields)?;
         let failure = failure(&mut fields)?;
+        let lease_id = fields.text("lease_id", Some(LEASE_ID_MAX), false)?;
         let report = match status.as_deref() {
             Some("success") => {
                 fields.required("url");
@@ -130,7 +136,7 @@ impl Reported {
             None => None,
         };
         match (round, report) {
-            (Some(round), Some(report)) if fields.errors().is_empty() => Ok(Self { round, report }),
+            (Some(round), Some(report)) if fields.errors().is_empty() => Ok(Self { round, report, lease_id }),
             _ => Err(Invalid::Fields(fields.into_errors())),
         }
     }
@@ -211,6 +217,13 @@ impl PartialSchema for ResultsRequest {
                     .description(Some("The platform's own id of it.")),
             )
             .property("error", error)
+            .property(
+                "lease_id",
+                nullable(Type::String).max_length(Some(LEASE_ID_MAX)).description(Some(
+                    "Of an article that was fetched: as the job named it. Needed to report a failure of what was \
+                     handed out more than once.",
+                )),
+            )
             .required("round")
             .required("status")
             .into()

@@ -27,7 +27,7 @@ impl Folder {
         Self { root: root.to_owned(), tenant, path, anchored: AtomicBool::new(false) }
     }
 
-    fn page(&self, marker: &str) -> PathBuf {
+    pub(super) fn page(&self, marker: &str) -> PathBuf {
         self.path.join(format!("{marker}.html"))
     }
 
@@ -40,6 +40,30 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => fs::read_dir(&self.root).map(|_| false),
             Err(error) => Err(error),
         }
+    }
+
+    /// The first `most` pages after one, by name; the site's own lists are none.
+    pub(super) fn pages_after(&self, after: &str, most: usize) -> io::Result<Vec<String>> {
+        let files = match fs::read_dir(&self.path) {
+            Ok(files) => files,
+            // As in `has`: where the root is there, nothing was placed yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return fs::read_dir(&self.root).map(|_| Vec::new());
+            }
+            Err(error) => return Err(error),
+        };
+        let mut pages = Vec::new();
+        for file in files {
+            let Ok(name) = file?.file_name().into_string() else { continue };
+            let Some(page) = name.strip_suffix(".html") else { continue };
+            let own = page.starts_with('.') || page.split('.').next() == Some("index");
+            if !own && page > after {
+                pages.push(page.to_owned());
+            }
+        }
+        pages.sort_unstable();
+        pages.truncate(most);
+        Ok(pages)
     }
 
     /// Makes sure that what is seen in the folder survives a loss of power.

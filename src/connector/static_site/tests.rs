@@ -318,3 +318,72 @@ async fn what_is_too_complex_is_rejected_and_leaves_nothing() {
     assert_eq!(code(site(root.path()).publish(&deep).await), "content_too_complex");
     assert_eq!(site(root.path()).find(&deep).await, Sighting::absent());
 }
+
+/// All that is listed, page by page: names with their marks and titles.
+async fn all_listed(
+    site: &StaticSite,
+    settings: Value,
+) -> Result<Vec<(String, Option<String>, String)>, String> {
+    let access = Access {
+        tenant: "acme".to_owned(),
+        tenant_id: Uuid::nil(),
+        account_id: "blog".to_owned(),
+        settings,
+        credentials: Credentials::none(),
+    };
+    let (mut all, mut next) = (Vec::new(), None);
+    loop {
+        match site.list(&access, next).await {
+            crate::connector::Listing::Page { articles, next: after } => {
+                for one in articles {
+                    assert_eq!(one.url, Some(format!("https://news.example/site/acme/blog/{}.html", one.id)));
+                    all.push((one.id, one.marker, one.title));
+                }
+                next = after;
+            }
+            crate::connector::Listing::CannotTell(why) => return Err(why),
+        }
+        if next.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_pages_of_a_folder_are_listed_and_the_lists_that_stand_beside_them_are_not() {
+    let root = folder();
+    let site = site(root.path());
+    let settings = || json!({"site": "blog"});
+    assert_eq!(all_listed(&site, settings()).await, Ok(Vec::new()));
+    for marker in ["m2", "m1"] {
+        site.publish(&job(marker)).await;
+    }
+    let blog = root.path().join("acme/blog");
+    fs::write(blog.join("about.html"), "<title>About</title>").unwrap();
+    fs::copy(blog.join("m1.html"), blog.join("m1.old.html")).unwrap();
+    for own in ["index.1.html", ".m3.html", "notes.txt"] {
+        fs::write(blog.join(own), "x").unwrap();
+    }
+    let own = |id: &str| (id.to_owned(), Some(id.to_owned()), format!("Title of {id}"));
+    let strange = |id: &str, title: &str| (id.to_owned(), None, title.to_owned());
+    let expected = vec![strange("about", "about"), own("m1"), strange("m1.old", "m1.old"), own("m2")];
+    assert_eq!(all_listed(&site, settings()).await, Ok(expected));
+    assert!(all_listed(&site, json!({"site": "../up"})).await.is_err());
+    // A root that is not mounted holds who knows what.
+    fs::remove_dir_all(root.path()).unwrap();
+    assert!(all_listed(&site, settings()).await.is_err());
+}
+
+#[test]
+fn a_folder_is_walked_page_by_page_in_the_order_of_names() {
+    let root = folder();
+    let folder = folder::Folder::new(root.path(), "acme", "blog");
+    fs::create_dir_all(&folder.path).unwrap();
+    for name in ["c", "a", "d", "b", "e"] {
+        fs::write(folder.path.join(format!("{name}.html")), "x").unwrap();
+    }
+    assert_eq!(folder.pages_after("", 2).unwrap(), ["a", "b"]);
+    assert_eq!(folder.pages_after("b", 2).unwrap(), ["c", "d"]);
+    assert_eq!(folder.pages_after("d", 2).unwrap(), ["e"]);
+    assert_eq!(folder.pages_after("e", 2).unwrap(), [""; 0]);
+}
