@@ -18,6 +18,7 @@ use crate::store::{Store, StoreError};
 use crate::vault::{MasterKey, Vault};
 
 mod account;
+mod audit;
 mod dev;
 mod group;
 mod health;
@@ -60,6 +61,8 @@ enum Command {
     /// Show its tasks, and act on them
     #[command(subcommand)]
     Task(task::Task),
+    /// Compare what a platform shows of an account with what was recorded: doubles, losses, strangers
+    Audit(Box<audit::Audit>),
     /// Print the OpenAPI 3.1 document
     Openapi,
     /// Ask a service whether it is ready; for health checks
@@ -139,6 +142,7 @@ pub fn main() -> ExitCode {
             Command::Account(account) => account.run().await,
             Command::Group(group) => group.run().await,
             Command::Task(task) => task.run().await,
+            Command::Audit(audit) => audit.run(clock).await,
             Command::Openapi => openapi::run(),
             Command::Health(health) => health.run().await,
         }

@@ -2,7 +2,8 @@
 //!
 //! A connector knows a platform and nothing of tasks, leases or databases: it is asked to look for a marked article, to make
 //! a draft of it, or to publish it, and says what it saw. What follows from that is decided by [`crate::task`]. Before that,
-//! it says what is wrong with an account's settings and credentials.
+//! it says what is wrong with an account's settings and credentials. Only what [`sandbox`] holds lies in our database, in
+//! tables of its own.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -16,10 +17,13 @@ use crate::fields::FieldError;
 mod answers;
 mod describe;
 mod fragment;
+pub mod ghost;
 pub mod http_bridge;
 mod job;
 pub mod media;
+pub mod sandbox;
 pub mod static_site;
+pub mod wordpress;
 
 pub use answers::{
     Failure, Listed, Listing, Login, Marked, Pause, REMOTE_ID_MAX, Remote, Removal, Sighting, Verdict,
@@ -36,10 +40,13 @@ pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub enum Guarantee {
     /// The platform drops a second request with our key: sending the same request again *is* the look-up.
     NativeKey,
-    /// A marked draft is found again before anything is public; publishing a draft by its id twice is harmless.
+    /// A marked draft is found again before anything is public; publishing a draft by its id twice is harmless. A holder that
+    /// is stopped between its journal and its request may publish what was reported as failed meanwhile, and still only once.
+    /// A backup that is restored sooner than the settle time after the last request forgets which draft was being published.
     DraftThenPublish,
     /// A marked article can be found afterwards. A holder that is stopped between its journal and its request, and goes on
-    /// after the settle time, publishes twice: nothing at the platform stands in its way.
+    /// after the settle time, publishes twice: nothing at the platform stands in its way. So does a backup that is restored
+    /// sooner than the settle time after the last request. `tests/model` shows both.
     Search,
     /// Neither: after an unknown outcome a person decides. A restored backup forgets that there was one.
     AtMostOnce,
@@ -84,6 +91,11 @@ pub trait Connector: Send + Sync {
     /// What of the settings says where articles go: it must not change while publications of the account are submitted,
     /// running or `login_expired`, or an article would be looked for where it is not.
     fn site(&self, settings: &Value) -> Option<String>;
+
+    /// Whether, by its settings, nothing is sent to the account: a robot fetches its articles.
+    fn pulled(&self, _: &Value) -> bool {
+        false
+    }
 
     /// Asks the platform whether it lets the account in.
     fn check_login<'a>(&'a self, access: &'a Access) -> Answering<'a, Login>;

@@ -31,11 +31,14 @@ mod drafts;
 mod groups;
 mod health;
 mod list_body;
+mod login_checks;
 mod lookup;
 mod metrics;
 mod platforms;
 mod problem;
 mod publish;
+mod pull;
+mod sandbox;
 mod signing_secrets;
 mod task_actions;
 mod task_list;
@@ -101,7 +104,8 @@ impl FromRef<AppState> for Metrics {
         (name = "publish", description = "Handing articles in"),
         (name = "tasks", description = "What became of them"),
         (name = "accounts", description = "Where articles are published"),
-        (name = "bridge", description = "Endpoints behind an http_bridge account"),
+        (name = "bridge", description = "Endpoints and robots behind an http_bridge account"),
+        (name = "sandbox", description = "What the built-in platform holds, and what it was asked"),
         (name = "callbacks", description = "Telling the caller"),
         (name = "health", description = "Operating the service"),
     )
@@ -122,11 +126,17 @@ fn described() -> OpenApiRouter<AppState> {
         .routes(routes!(task_actions::retry_task))
         .routes(routes!(task_actions::add_accounts))
         .routes(routes!(bridge::post_results))
+        .routes(routes!(pull::post_claim))
+        .routes(routes!(pull::post_heartbeat))
         .routes(routes!(accounts::put_account, accounts::get_account, accounts::delete_account))
         .routes(routes!(accounts::get_accounts))
+        .routes(routes!(login_checks::check_account))
         .routes(routes!(groups::put_group, groups::get_group, groups::delete_group))
         .routes(routes!(groups::get_groups))
         .routes(routes!(platforms::get_platforms))
+        .routes(routes!(sandbox::get_articles, sandbox::delete_articles))
+        .routes(routes!(sandbox::get_article))
+        .routes(routes!(sandbox::get_requests))
         .routes(routes!(signing_secrets::get_signing_secrets))
         .routes(routes!(callbacks::get_callback))
         .routes(routes!(health::healthz))

@@ -30,7 +30,7 @@
 //!
 //! Nothing runs backwards along this line. No transaction is open while anything outside is called.
 //!
-//! Three more roads lead to the same moves of [`store`], each with its event in the same transaction:
+//! Four more roads lead to the same moves of [`store`], each with its event in the same transaction:
 //!
 //! - *A caller acts* ([`task::act`]): submit, cancel, retry and adding accounts lock the task's publications, see their
 //!   states as they are, and decide. What may be under way is never cancelled, what may be public never simply retried.
@@ -39,6 +39,8 @@
 //!   rules that a worker finds to hold at its tenant's turn, not events that it could miss.
 //! - *A bridge reports* ([`task::report`]): an endpoint that answered "later" calls back with what came of it. A success of
 //!   the present round is taken also when the outcome was given up as unknown.
+//! - *A robot fetches* ([`task::pull`]): what is due on an account without an endpoint is no worker's. A call hands it out, with
+//!   its intent journalled, and leaves it as what a platform works on; it is handed out again when the robot's lease ran out.
 //!
 //! # What happens when something breaks
 //!
@@ -49,6 +51,7 @@
 //! | a worker dies, or loses its lease | the next holder has a higher fence, *looks*, and never simply runs it again |
 //! | a worker wakes up after its lease | its fence is old: it writes nothing |
 //! | a platform's answer is lost | the publication stays `running`, `confirming`, and is looked up |
+//! | a robot dies with an article, or never got the answer | handed out again after its lease, `attempted_before` |
 //! | a platform never says what came of it | after a day: `failed`, `outcome_unknown`; a person or a late report says |
 //! | a login expires under many publications | the first finds out; the others end without a call, and resume with it |
 //! | a caller acts while a worker settles | one waits for the other's locks, and decides on what it left |
@@ -64,7 +67,7 @@
 //! | [`cli`] | the commands, one file each |
 //! | [`lifecycle`] | a service from start to stop |
 //! | [`http`] | the routes, one file per resource; problems; what each request passes first |
-//! | [`task`] | accepting, working, settling, and what a bridge's report does |
+//! | [`task`] | accepting, working, settling, what a bridge's report does, and what an audit finds |
 //! | [`callback`] | delivering |
 //! | [`turns`], [`gather`] | tenants in turn, and writing together what comes together: what the loops share |
 //! | [`task::run`] | the decisions of one run, pure |
@@ -72,11 +75,11 @@
 //! | [`outbound`] | the one guarded HTTP client |
 //! | [`store`] | all SQL, one file per aggregate |
 //! | [`callback::event`], [`callback::signature`] | an event's body and how it is signed, pure |
-//! | [`task::act`], [`task::marker`], [`task::state`] | what callers may do to a task, an article's mark, the states: pure |
+//! | [`task::act`], [`task::marker`], [`task::pull`], [`task::state`] | what callers may do to a task, an article's mark, what a robot gets, the states: pure |
 //! | [`article`], [`account`], [`tenant`] | parsed values: what exists is valid |
 //! | [`fields`], [`json`] | the fields of a JSON body, and all that is wrong with them; JSON read strictly |
 //! | [`local_postgres`], [`config`], [`vault`], [`telemetry`] | the ground: a private PostgreSQL, settings, secrets, logs and metrics |
-//! | [`retry`], [`clock`] | schedules; time and chance |
+//! | [`retry`], [`clock`], [`fault`] | schedules; time and chance; the points at which the crash suite strikes |
 
 pub mod account;
 pub mod article;
@@ -85,6 +88,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod connector;
+pub mod fault;
 pub mod fields;
 pub mod gather;
 pub mod http;

@@ -16,8 +16,12 @@ use crate::callback::deliver::{self, Dispatcher, Recorder};
 use crate::clock::SharedClock;
 use crate::config::Roles;
 use crate::connector::Connector;
+use crate::connector::ghost::{self, Ghost};
 use crate::connector::http_bridge::{self, HttpBridge};
+use crate::connector::media::Media;
+use crate::connector::sandbox::{self, Sandbox};
 use crate::connector::static_site::StaticSite;
+use crate::connector::wordpress::{self, WordPress};
 use crate::http::{self, AppState, Readiness};
 use crate::outbound::{Client, Policy, SetupError};
 use crate::retry::Schedule;
@@ -45,6 +49,9 @@ const READY_CONNECTIONS: u32 = 2;
 /// Connections for the loops: claims and journals of many runs at once, each for a moment.
 const LOOP_CONNECTIONS: u32 = 16;
 
+/// Connections of the sandbox, apart from the loops': what is rehearsed takes nothing from what is meant.
+const SANDBOX_CONNECTIONS: u32 = 4;
+
 /// All that a service is made from.
 pub struct Plan {
     /// What this node does.
@@ -57,6 +64,8 @@ pub struct Plan {
     pub policy: Policy,
     /// Where `static_site` writes, and where that folder is served; none: the platform is off.
     pub site: Option<(PathBuf, String)>,
+    /// What can be published to besides what is built in: platforms that a test plays.
+    pub connectors: Connectors,
     /// The largest body, in bytes.
     pub body_limit: usize,
     /// How long a publication is held.
@@ -96,8 +105,9 @@ impl Service {
         let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
         let (work, deliver) = (Wake::default(), Wake::default());
         let client = Client::new(plan.policy.clone(), plan.clock.clone())?;
+        let sandbox = Store::open(&plan.database_url, SANDBOX_CONNECTIONS, plan.clock.clone())?;
         let shared = Shared {
-            connectors: connectors(&plan, &client),
+            connectors: connectors(&plan, &client, &sandbox),
             telling: telling(plan.callback_schedule.wait(0).unwrap_or_default()),
             client,
             metrics: Metrics::new(),
@@ -112,7 +122,7 @@ impl Service {
         tracker.spawn(shared.metrics.clone().keep(stop.clone()));
         let (router, store) = router(&plan, more, &shared)?;
         shared.watch_pool("api", &store);
-        let mut stores = vec![store];
+        let mut stores = vec![store, sandbox];
         if plan.roles.worker || plan.roles.dispatcher {
             let store = Store::open(&plan.database_url, LOOP_CONNECTIONS, plan.clock.clone())?;
             shared.watch_pool("loops", &store);
@@ -278,14 +288,28 @@ impl Loops {
     }
 }
 
-/// The platforms that are set up.
-fn connectors(plan: &Plan, client: &Client) -> Connectors {
+/// The platforms that a plan sets up.
+#[must_use]
+pub fn connectors(plan: &Plan, client: &Client, sandbox: &Store) -> Connectors {
     let clock = || plan.clock.clone();
     let bridge: Arc<dyn Connector> = Arc::new(HttpBridge::new(client.clone(), plan.lease / 2, clock()));
-    let mut connectors = Connectors::from([(http_bridge::PLATFORM, bridge)]);
+    let sandbox: Arc<dyn Connector> = Arc::new(Sandbox::new(sandbox.clone()));
+    // One for all connectors: it bounds what a node holds of images.
+    let media = Media::new(client.clone(), clock());
+    let ghost: Arc<dyn Connector> =
+        Arc::new(Ghost::new(client.clone(), media.clone(), plan.lease / 2, clock()));
+    let wordpress: Arc<dyn Connector> =
+        Arc::new(WordPress::new(client.clone(), media, plan.lease / 2, clock()));
+    let mut connectors = Connectors::from([
+        (ghost::PLATFORM, ghost),
+        (http_bridge::PLATFORM, bridge),
+        (sandbox::PLATFORM, sandbox),
+        (wordpress::PLATFORM, wordpress),
+    ]);
     if let Some((root, url)) = plan.site.clone() {
         connectors.insert("static_site", Arc::new(StaticSite::new(root, &url, clock())));
     }
+    connectors.extend(plan.connectors.clone());
     connectors
 }
 

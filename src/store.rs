@@ -18,6 +18,7 @@ use crate::telemetry::metrics::PoolReading;
 
 mod accounts;
 mod actions;
+mod audit;
 mod bridge;
 mod callbacks;
 mod check;
@@ -30,9 +31,12 @@ mod history;
 mod hold;
 mod journal;
 mod locks;
+mod login_checks;
 mod logins;
 mod moves;
 mod publications;
+mod pull;
+mod sandbox;
 mod sealed;
 mod sweeps;
 mod task_list;
@@ -41,6 +45,7 @@ mod tenants;
 
 pub use accounts::{AccountDeleted, AccountPut, AccountRow, RESUME_WITHIN, Renewal, Terms};
 pub use actions::{Acted, ActedOr, Cancellation, Retry};
+pub use audit::Recorded;
 pub use bridge::{ReportDoes, ReportTaken, Standing};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use check::AccountStanding;
@@ -49,9 +54,15 @@ pub use groups::{GroupPut, GroupRow};
 pub use history::{HistoryRow, HistorySource};
 pub use journal::{Came, Evidence, Intent, Journal, JournalEntry, NOT_PUBLISHED, OpenTries, Probe};
 pub use locks::Unfinished;
+pub use login_checks::AskedAccount;
 pub use logins::LOGIN_EXPIRED;
 pub use moves::{Composed, Move, Moved, Published, SWEEP_AFTER, Telling};
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
+pub use pull::{Beat, HandOut, HandedOut, Handing};
+pub use sandbox::{
+    SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX, SandboxAbout, SandboxArticle, SandboxDone, SandboxEmptied,
+    SandboxNote, SandboxPage, SandboxPlace, SandboxRequest, SandboxStanding,
+};
 pub use sweeps::Sweep;
 pub use task_list::{TaskFilters, TaskPage};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};

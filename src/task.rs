@@ -2,7 +2,9 @@
 
 pub mod accept;
 pub mod act;
+pub mod audit;
 pub mod marker;
+pub mod pull;
 pub mod report;
 pub mod run;
 pub mod settle;

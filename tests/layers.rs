@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from top to bottom; a file belongs to the room with the longest name that fits it.
-const ROOMS: [&str; 27] = [
+const ROOMS: [&str; 29] = [
     "main",
     "cli",
     "lifecycle",
@@ -22,6 +22,7 @@ const ROOMS: [&str; 27] = [
     "callback::signature",
     "task::act",
     "task::marker",
+    "task::pull",
     "task::state",
     "article",
     "account",
@@ -33,6 +34,7 @@ const ROOMS: [&str; 27] = [
     "vault",
     "telemetry",
     "retry",
+    "fault",
 ];
 
 /// The ground that everything stands on.

@@ -32,6 +32,16 @@ pub(super) enum Account {
         #[arg(long)]
         json: bool,
     },
+    /// Ask the platform whether an account's login works; fails if it does not
+    Check {
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        remote: Remote,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Delete an account of which nothing is unfinished
     Delete {
         #[command(flatten)]
@@ -164,6 +174,18 @@ impl Account {
                 let answer = remote.get(&name.path()).await?;
                 print(json, &answer, &details(&answer));
             }
+            Self::Check { name, remote, json } => {
+                let answer = remote.post(&format!("{}/check", name.path()), &json!({})).await?;
+                let (check, account) = (&answer["check"], &answer["account"]);
+                let (result, error) = (shown(check, "result"), &check["error"]);
+                let (resumed, left) = (shown(&answer, "resumed"), shown(&answer, "left"));
+                let said = format!("{result}; resumed {resumed}, left {left}");
+                print(json, &answer, &format!("{}  {said}", line(account)));
+                if check["result"] != "works" {
+                    let why = format!("{}: {}", shown(error, "code"), shown(error, "message"));
+                    return Err(Failure::Told(format!("{result}: {why}")));
+                }
+            }
             Self::Delete { name, remote } => {
                 remote.delete(&name.path()).await?;
                 say("deleted, and taken out of the groups that held it");
@@ -175,7 +197,9 @@ impl Account {
 
 fn line(account: &Value) -> String {
     let text = |name| shown(account, name);
-    format!("{}/{}  {}  {}", text("platform"), text("account_id"), text("login_state"), text("display_name"))
+    let parked = account["parked_until"].as_str().map(|until| format!("  parked until {until}"));
+    let names = format!("{}/{}", text("platform"), text("account_id"));
+    format!("{names}  {}  {}{}", text("login_state"), text("display_name"), parked.unwrap_or_default())
 }
 
 fn details(account: &Value) -> String {

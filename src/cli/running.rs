@@ -16,6 +16,7 @@ use crate::config::{Given, Looks, Runs, Settings};
 use crate::lifecycle::{Plan, Service};
 use crate::outbound::Policy;
 use crate::store::{self, Store, StoreError};
+use crate::task::work::Connectors;
 use crate::telemetry;
 use crate::vault::Vault;
 
@@ -143,6 +144,7 @@ pub(super) fn plan(
         vault,
         policy,
         site,
+        connectors: Connectors::new(),
         body_limit: settings.body_limit.0,
         lease: settings.lease,
         retries: settings.retry_schedule.clone(),

@@ -132,7 +132,8 @@ fn task(task: &Value) -> String {
 }
 
 fn entry(entry: &Value) -> String {
-    let members = ["from", "to", "reason", "outcome", "detail", "http_status", "error"];
+    let members =
+        ["from", "to", "reason", "phase", "outcome", "http_status", "detail", "request_id", "error"];
     let said = members.iter().filter(|name| !entry[**name].is_null()).map(|name| shown(entry, name));
     let of = if entry["platform"].is_null() { String::new() } else { format!("  {}", account(entry)) };
     let line = format!(

@@ -48,7 +48,8 @@ pub(super) struct AccountView {
     /// `active` or `login_expired`.
     #[schema(example = "active")]
     pub login_state: String,
-    /// Until when nothing of it is started; null when nothing holds it.
+    /// Until when nothing of it is started, because its platform asked for a pause or its day is full; null when neither
+    /// holds it.
     #[schema(required)]
     pub parked_until: Option<DateTime<Utc>>,
     /// When it was created.
@@ -70,7 +71,7 @@ impl From<AccountRow> for AccountView {
             daily_limit: row.daily_limit,
             time_zone: row.time_zone,
             login_state: row.login_state,
-            parked_until: None,
+            parked_until: row.parked_until,
             created_at: row.created_at,
             updated_at: row.updated_at,
         }
@@ -146,15 +147,15 @@ impl IntoResponses for DeleteErrors {
     }
 }
 
-type Names = Result<Path<(String, String)>, PathRejection>;
+pub(super) type Names = Result<Path<(String, String)>, PathRejection>;
 
 /// The account that a path names, for a call that makes it. An id that is not UTF-8 breaks the same rule.
-fn named(path: Names) -> Result<AccountKey, BadName> {
+pub(super) fn named(path: Names) -> Result<AccountKey, BadName> {
     let (platform, account_id) = path.map(|Path(names)| names).unwrap_or_default();
     AccountKey::new(&platform, &account_id)
 }
 
-fn not_found() -> Problem {
+pub(super) fn not_found() -> Problem {
     Problem::new(Kind::NotFound, "there is no such account; see GET /accounts")
 }
 
@@ -207,7 +208,8 @@ pub(super) async fn put_account(
         })?;
         let site = connector.site(&input.settings);
         let same_site = |settings: &Value| connector.site(settings) == site;
-        let terms = Terms { keeps_credentials: relied, same_site: &same_site };
+        let pulled = connector.pulled(&input.settings);
+        let terms = Terms { keeps_credentials: relied, same_site: &same_site, pulled };
         Ok::<_, Problem>(state.store.put_account(tenant_id, &key, &input, vault, terms).await?)
     };
     match caller.within(put).await?? {
@@ -220,12 +222,20 @@ pub(super) async fn put_account(
         }
         AccountPut::Unfinished(unfinished) => Err(unfinished_conflict(
             unfinished,
-            "these look for their articles on the present site: change it when they have ended",
+            "these look for their articles where they were sent, on the present site or by whoever has been asked: change \
+             it when they have ended",
         )),
         AccountPut::Changed => Err(Problem::new(
             Kind::Conflict,
             "this account was deleted at the same moment, and its credentials with it: send them, too",
         )),
+        AccountPut::UnknownTimeZone => Err(Problem::invalid_fields(vec![FieldError {
+            pointer: "/time_zone".to_owned(),
+            code: "not_allowed",
+            detail: "the database does not know this time zone: send another name of it, or have the operator update the \
+                     database's time zones"
+                .to_owned(),
+        }])),
         AccountPut::TooMany => Err(whole(
             "not_allowed",
             format!("there are {ACCOUNTS_MAX} accounts, which is the most: delete one that is not used"),
@@ -233,7 +243,7 @@ pub(super) async fn put_account(
     }
 }
 
-fn unfinished_conflict(unfinished: Unfinished, advice: &str) -> Problem {
+pub(super) fn unfinished_conflict(unfinished: Unfinished, advice: &str) -> Problem {
     let states = unfinished.states();
     let states = states.iter().map(|(count, state)| format!("{count} {state}")).collect::<Vec<_>>();
     let detail = format!("unfinished publications of this account: {}; {advice}", states.join(", "));

@@ -54,7 +54,7 @@ impl IntoResponses for ReportErrors {
 
 /// Report what came of an article
 ///
-/// For the endpoint behind an `http_bridge` account that answered 202. A report counts for the present round of a
+/// For the endpoint behind an `http_bridge` account that answered 202, and for a robot that fetched it. A report counts for the present round of a
 /// publication that runs; a success is also taken after `outcome_unknown`. A report that was taken before is answered 409.
 #[utoipa::path(
     post, path = "/bridge/{publication_id}/results", tag = "bridge", operation_id = "report_result",

@@ -48,7 +48,8 @@ pub(super) struct CheckedAccount {
     pub login_state: String,
     /// What would keep the article from being published there.
     pub problems: Vec<ContentProblem>,
-    /// Not sooner than then, by `publish_at` and the account's pace; null while its login has expired.
+    /// Not sooner than then, by `publish_at`, the account's pace, a pause that its platform asked for, and its day if that
+    /// is full; null while its login has expired.
     #[schema(required)]
     pub earliest_at: Option<DateTime<Utc>>,
 }

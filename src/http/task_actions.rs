@@ -28,7 +28,8 @@ pub(super) struct CancelAnswer {
     pub cancelled: Vec<AccountKeyView>,
     /// What is public.
     pub live: Vec<LiveView>,
-    /// What is under way at its platform: it ends as it ends, and its event tells how.
+    /// What is under way at its platform, or may be public where the login was lost before that was found out: it ends as it
+    /// ends, and its event tells how.
     pub in_flight: Vec<AccountKeyView>,
     /// The task.
     pub task: TaskView,
@@ -170,7 +171,8 @@ pub(super) async fn cancel_task(
 ///
 /// What has failed or waits for a login runs again, in a new round; of all accounts, or of the one that is named. What
 /// may have been published (`outcome_unknown`) only if that account is named and somebody has looked:
-/// `confirmed_not_published` runs it again, `confirmed_published` ends it as a success without calling the platform.
+/// `confirmed_not_published` runs it again, `confirmed_published` ends it as a success without calling the platform. The
+/// same may be said of what waits for a login and may have been published before that was lost.
 #[utoipa::path(
     post, path = "/tasks/{external_id}/retry", tag = "tasks", operation_id = "retry_task",
     security(("api_key" = [])),

@@ -17,6 +17,7 @@ use crate::callback::event::ErrorView;
 use crate::store::{HistoryRow, HistorySource, PublicationRow, TaskRow};
 use crate::task::accept::Warning;
 use crate::task::state::{Counts, Status};
+use crate::task::steps::request_id;
 use crate::tenant::Scope;
 
 /// A task.
@@ -158,6 +159,9 @@ pub(super) fn raw_json(text: String) -> Box<RawValue> {
     RawValue::from_string(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
+/// A look at the platform, which is no try.
+const PROBE: &str = "probe";
+
 /// What happened to a task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct History {
@@ -171,7 +175,8 @@ pub(super) struct HistoryEntry {
     /// When.
     pub at: DateTime<Utc>,
     /// `accepted`; `transition`: a publication changed its state or its holder; `probe`: the platform was asked whether
-    /// it holds the article; `try`: it was asked to publish it; `callback`: an event was sent to the caller.
+    /// it holds the article; `try`: it was asked to do something about it, which `phase` names; `callback`: an event was sent
+    /// to the caller.
     #[schema(example = "transition")]
     pub kind: &'static str,
     /// The platform.
@@ -192,21 +197,36 @@ pub(super) struct HistoryEntry {
     /// Of a transition: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Of a try: `prepare`: its images and tags were made ready; `draft`: a draft was made; `publish`: the article, or that
+    /// draft, was published; `remove`: a draft that nobody needs was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "publish")]
+    pub phase: Option<String>,
+    /// Of a probe or a try: the id that its requests bore (`X-Request-Id`), by which they stand in the platform's own log; of
+    /// an article that a robot fetched: its `lease_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// Of a probe or a try: when its answer came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<DateTime<Utc>>,
-    /// Of a probe (`found`, `absent`, `cannot_tell`) or a try (`done`, `rejected`, `login_expired`, `answer_lost`, `done_late` when the answer came
-    /// after the lease, or `open` while it is
-    /// not known): what it came to.
+    /// Of a probe (`found`, `draft_found`, `absent`, `cannot_tell`, `login_expired`, `rate_limited`) or a try (`done`,
+    /// `rejected`, `login_expired`, `answer_lost`, `not_published` when it was found out later that it had not been done,
+    /// `done_late` when the answer came after the lease, or `open` while it is not known): what it came to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// What came back.
+    /// What came back, in a sentence, or where the article or its draft stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// Of a probe or a try: the first characters of the platform's last answer, without secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_head: Option<String>,
+    /// Of a try: the platform's id of what it was about, or made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_id: Option<String>,
     /// Of a callback: the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<Uuid>,
-    /// Of a callback: the status of the answer.
+    /// The HTTP status of the answer; of a probe or a try: of the platform's last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_status: Option<i32>,
     /// Of a callback: how long it took, in milliseconds.
@@ -230,11 +250,25 @@ impl From<HistoryRow> for HistoryEntry {
             HistorySource::Transition { from, to, reason } => {
                 Self { kind: "transition", from, to: Some(to), reason: Some(reason), ..entry }
             }
-            HistorySource::Attempt { kind, ended_at, outcome, detail } => Self {
-                kind: if kind == "probe" { "probe" } else { "try" },
+            HistorySource::Attempt {
+                kind,
+                step: (publication_id, fence, step),
+                ended_at,
+                outcome,
+                detail,
+                http_status,
+                answer_head,
+                remote_id,
+            } => Self {
+                kind: if kind == PROBE { PROBE } else { "try" },
+                phase: (kind != PROBE).then_some(kind),
+                request_id: Some(request_id(publication_id, fence, step)),
                 ended_at,
                 outcome: Some(outcome.unwrap_or_else(|| "open".to_owned())),
                 detail,
+                http_status,
+                answer_head,
+                remote_id,
                 ..entry
             },
             HistorySource::Callback { event_id, http_status, duration_ms, error } => Self {
@@ -295,7 +329,7 @@ pub(super) async fn get_task(
 
 /// See what happened to a task
 ///
-/// Every transition, probe, try and callback: whether it was sent twice, in one call.
+/// Every transition, probe, try and callback, with what was answered: whether it was sent twice, in one call.
 #[utoipa::path(
     get, path = "/tasks/{external_id}/history", tag = "tasks", operation_id = "get_task_history",
     security(("api_key" = [])),

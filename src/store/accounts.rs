@@ -34,6 +34,8 @@ pub struct AccountRow {
     pub time_zone: String,
     /// `active` or `login_expired`.
     pub login_state: String,
+    /// Until when nothing of it is started: its platform asked for a pause, or its day is full; none when that is past.
+    pub parked_until: Option<DateTime<Utc>>,
     /// Whether credentials are stored.
     pub credentials_set: bool,
     /// When it was created.
@@ -49,11 +51,13 @@ pub struct Terms<'a> {
     pub keeps_credentials: bool,
     /// Whether an account with these stored settings stays on its site.
     pub same_site: &'a (dyn Fn(&serde_json::Value) -> bool + Sync),
+    /// Whether a robot fetches what is due on it from now on.
+    pub pulled: bool,
 }
 
 impl Terms<'_> {
     /// For an account that nothing is published on yet.
-    pub const NONE: Terms<'static> = Terms { keeps_credentials: false, same_site: &|_| true };
+    pub const NONE: Terms<'static> = Terms { keeps_credentials: false, same_site: &|_| true, pulled: false };
 }
 
 /// What became of an account that was put.
@@ -67,6 +71,8 @@ pub enum AccountPut {
     Changed,
     /// The tenant has [`ACCOUNTS_MAX`] accounts.
     TooMany,
+    /// The database does not know its time zone: its data of time zones are older than ours, or cut down.
+    UnknownTimeZone,
 }
 
 /// What a renewed login does to what waits for it; nothing where no login was renewed.
@@ -126,9 +132,10 @@ impl Store {
         let accounts = sqlx::query_as!(
             AccountRow,
             r#"SELECT a.platform, a.account_id, a.display_name, a.settings,
-                extract(epoch FROM l.min_interval)::bigint AS "min_interval_seconds!", l.max_in_flight, a.daily_limit,
-                a.time_zone, l.login_state, a.credentials_sealed IS NOT NULL AS "credentials_set!", a.created_at,
-                a.updated_at
+                extract(epoch FROM l.min_interval)::bigint AS "min_interval_seconds!", l.max_in_flight, l.daily_limit,
+                l.time_zone, l.login_state, a.credentials_sealed IS NOT NULL AS "credentials_set!", a.created_at,
+                a.updated_at, greatest(CASE WHEN l.parked_until > now() + $4::interval THEN l.parked_until END,
+                    full_until(l.daily_limit, l.day, l.day_count, l.time_zone, now() + $4::interval)) AS parked_until
             FROM accounts a JOIN lanes l
                 ON l.tenant_id = a.tenant_id AND l.platform = a.platform AND l.account_id = a.account_id
             WHERE a.tenant_id = $1 AND a.hidden_at IS NULL
@@ -137,6 +144,7 @@ impl Store {
             tenant_id,
             key.map(AccountKey::platform),
             key.map(AccountKey::account_id),
+            self.clock.skew() as _,
         );
         Ok(accounts.fetch_all(&self.pool).await?)
     }
@@ -162,7 +170,8 @@ impl Store {
     }
 
     /// Creates an account, or replaces all of it but the credentials, which are kept where none are sent. One that was
-    /// deleted is there again. Credentials that are sent renew a login that has expired.
+    /// deleted is there again. Credentials that are sent renew a login that has expired. They and other settings end a
+    /// pause that the platform asked for: whether it still does is asked again.
     pub async fn put_account(
         &self,
         tenant_id: Uuid,
@@ -171,6 +180,9 @@ impl Store {
         vault: &Vault,
         terms: Terms<'_>,
     ) -> Result<AccountPut, StoreError> {
+        if !self.knows_time_zone(input.time_zone).await? {
+            return Ok(AccountPut::UnknownTimeZone);
+        }
         let mut transaction = self.pool.begin().await?;
         lock_tenant(tenant_id, &mut transaction).await?;
         let stored = lock_account(tenant_id, key, &mut transaction).await?;
@@ -192,13 +204,25 @@ impl Store {
         let had_expired = lane_has_expired(tenant_id, key, &mut transaction).await?;
         let sealed =
             input.credentials.as_ref().map(|credentials| self.sealed(tenant_id, key, credentials, vault));
-        let row = self.write_account(tenant_id, key, input, sealed.as_deref(), &mut transaction).await?;
+        let sealed = sealed.as_deref();
+        let row = self.write_account(tenant_id, key, input, (sealed, terms.pulled), &mut transaction).await?;
         let mut renewal = Renewal::default();
         if had_expired && sealed.is_some() {
             renewal = count_waiting(tenant_id, key, &mut transaction).await?;
         }
         transaction.commit().await?;
         Ok(AccountPut::Done(Box::new(row), renewal))
+    }
+
+    /// Whether the database can tell the time there. A statement with a zone that it cannot would fail as a whole, and
+    /// hold up all accounts of the tenant.
+    async fn knows_time_zone(&self, name: &str) -> Result<bool, StoreError> {
+        let asked = sqlx::query_scalar!("SELECT now() AT TIME ZONE $1", name).fetch_one(&self.pool).await;
+        match asked {
+            // 22023, `invalid_parameter_value`.
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("22023") => Ok(false),
+            other => Ok(other.map(|_| true)?),
+        }
     }
 
     fn sealed(&self, tenant_id: Uuid, key: &AccountKey, credentials: &Credentials, vault: &Vault) -> Vec<u8> {
@@ -213,36 +237,40 @@ impl Store {
         tenant_id: Uuid,
         key: &AccountKey,
         input: &AccountInput,
-        sealed: Option<&[u8]>,
+        (sealed, pulled): (Option<&[u8]>, bool),
         transaction: &mut PgTransaction<'_>,
     ) -> Result<AccountRow, StoreError> {
         let row = sqlx::query_as!(
             AccountRow,
             r#"WITH before AS MATERIALIZED (
-                SELECT hidden_at IS NOT NULL AS hidden FROM accounts
+                SELECT hidden_at IS NOT NULL AS hidden, $8::bytea IS NOT NULL OR settings <> $5 AS anew FROM accounts
                 WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
             ), account AS (
-                INSERT INTO accounts AS a (tenant_id, platform, account_id, display_name, settings, daily_limit,
-                    time_zone, credentials_sealed, created_at, updated_at)
-                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, now() + $9::interval, now() + $9::interval)
+                INSERT INTO accounts AS a (tenant_id, platform, account_id, display_name, settings, credentials_sealed,
+                    created_at, updated_at)
+                VALUES ($1, $2, $3, $4, $5, $8, now() + $9::interval, now() + $9::interval)
                 ON CONFLICT (tenant_id, platform, account_id) DO UPDATE
-                SET display_name = excluded.display_name, settings = excluded.settings,
-                    daily_limit = excluded.daily_limit, time_zone = excluded.time_zone, hidden_at = NULL,
+                SET display_name = excluded.display_name, settings = excluded.settings, hidden_at = NULL,
                     credentials_sealed = coalesce(excluded.credentials_sealed, a.credentials_sealed),
                     credentials_version = a.credentials_version + CASE WHEN $8::bytea IS NULL THEN 0 ELSE 1 END,
                     updated_at = excluded.updated_at
                 RETURNING *
             ), lane AS (
                 INSERT INTO lanes AS l (tenant_id, platform, account_id, max_in_flight, min_interval, free_at,
-                    credentials_version)
+                    credentials_version, daily_limit, time_zone, pull)
                 SELECT tenant_id, platform, account_id, $10, make_interval(secs => $11::int), now() + $9::interval,
-                    credentials_version
+                    credentials_version, $6, $7, $14
                 FROM account
                 ON CONFLICT (tenant_id, platform, account_id) DO UPDATE
                 SET max_in_flight = excluded.max_in_flight, min_interval = excluded.min_interval,
-                    -- A shorter pause holds from now on, not after the old one.
-                    free_at = CASE WHEN l.min_interval <= excluded.min_interval THEN l.free_at
-                        ELSE least(l.free_at, now() + $9::interval + excluded.min_interval) END,
+                    daily_limit = excluded.daily_limit, time_zone = excluded.time_zone, pull = excluded.pull,
+                    parked_until = CASE WHEN NOT (SELECT anew FROM before) THEN l.parked_until END,
+                    -- Its last start is not longer ago than its pace: a shorter one, and the end of a pause, hold from now
+                    -- on, not after what was set before.
+                    free_at = CASE WHEN (SELECT anew FROM before) AND l.parked_until IS NOT NULL
+                            THEN least(l.free_at, now() + $9::interval + excluded.min_interval)
+                        WHEN l.min_interval <= excluded.min_interval THEN l.free_at
+                        ELSE greatest(least(l.free_at, now() + $9::interval + excluded.min_interval), l.parked_until) END,
                     credentials_version = excluded.credentials_version,
                     login_state = CASE WHEN $8::bytea IS NOT NULL OR (SELECT hidden FROM before) THEN 'active'
                         ELSE l.login_state END,
@@ -254,9 +282,11 @@ impl Store {
             )
             SELECT a.platform AS "platform!", a.account_id AS "account_id!", a.display_name AS "display_name!",
                 a.settings AS "settings!", extract(epoch FROM l.min_interval)::bigint AS "min_interval_seconds!",
-                l.max_in_flight AS "max_in_flight!", a.daily_limit, a.time_zone AS "time_zone!",
+                l.max_in_flight AS "max_in_flight!", l.daily_limit, l.time_zone AS "time_zone!",
                 l.login_state AS "login_state!", a.credentials_sealed IS NOT NULL AS "credentials_set!",
-                a.created_at AS "created_at!", a.updated_at AS "updated_at!"
+                a.created_at AS "created_at!", a.updated_at AS "updated_at!",
+                greatest(CASE WHEN l.parked_until > now() + $9::interval THEN l.parked_until END,
+                    full_until(l.daily_limit, l.day, l.day_count, l.time_zone, now() + $9::interval)) AS parked_until
             FROM account a CROSS JOIN lane l"#,
             tenant_id,
             key.platform(),
@@ -271,6 +301,7 @@ impl Store {
             input.min_interval_seconds,
             input.resume,
             RESUME_WITHIN as _,
+            pulled,
         );
         Ok(row.fetch_one(&mut **transaction).await?)
     }
@@ -325,7 +356,7 @@ async fn count_accounts(tenant_id: Uuid, transaction: &mut PgTransaction<'_>) ->
 }
 
 /// What goes on and what does not, as the lane that was just renewed says: the worker resumes by the same rule.
-async fn count_waiting(
+pub(super) async fn count_waiting(
     tenant_id: Uuid,
     key: &AccountKey,
     transaction: &mut PgTransaction<'_>,

@@ -7,7 +7,7 @@ use sqlx::PgTransaction;
 use uuid::Uuid;
 
 use super::hold::{Before, moving};
-use super::{Move, Published, Store, StoreError, TaskRow, Telling, columns};
+use super::{Move, NOT_PUBLISHED, Published, Store, StoreError, TaskRow, Telling, columns};
 use crate::account::AccountKey;
 use crate::article::ExternalId;
 use crate::task::act::{self, Fate, HeldTask, Refusal, RetryRequest, Retrying};
@@ -73,6 +73,8 @@ impl Store {
                     moves.push(Move {
                         error: Some(act::cancelled(one.status)),
                         reason: "cancelled_by_caller",
+                        // What is open can be a draft only, which is removed.
+                        outcome: Some("answer_lost"),
                         ..moving(tenant_id, one, Status::Failed)
                     });
                     did.cancelled.push(account);
@@ -117,6 +119,7 @@ impl Store {
                     wait: Some(held.task.wait()),
                     new_round: true,
                     reason,
+                    outcome: (reason == act::CONFIRMED_NOT_PUBLISHED).then_some(NOT_PUBLISHED),
                     ..moving(tenant_id, one, Status::Submitted)
                 }),
                 Retrying::Published { url, remote_id } => {

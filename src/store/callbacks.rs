@@ -221,6 +221,26 @@ impl Store {
         Ok(())
     }
 
+    /// The settings of the account that an event is about, if it is one of that platform that is not hidden.
+    pub async fn settings_of_event(
+        &self,
+        tenant_id: Uuid,
+        event_id: Uuid,
+        platform: &str,
+    ) -> Result<Option<(serde_json::Value, String)>, StoreError> {
+        let row = sqlx::query!(
+            "SELECT a.settings, t.external_id
+            FROM events e JOIN publications p USING (tenant_id, publication_id)
+            JOIN tasks t ON t.tenant_id = e.tenant_id AND t.task_id = e.task_id
+            JOIN accounts a ON a.tenant_id = p.tenant_id AND a.platform = p.platform AND a.account_id = p.account_id
+            WHERE e.tenant_id = $1 AND e.event_id = $2 AND p.platform = $3 AND a.hidden_at IS NULL",
+            tenant_id,
+            event_id,
+            platform,
+        );
+        Ok(row.fetch_optional(&self.pool).await?.map(|row| (row.settings, row.external_id)))
+    }
+
     /// The callback of one event, with its tries.
     pub async fn callback(&self, tenant_id: Uuid, event_id: Uuid) -> Result<Option<CallbackRow>, StoreError> {
         // One statement: a try and the state that it led to are seen together or not at all.

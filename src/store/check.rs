@@ -16,7 +16,8 @@ pub struct AccountStanding {
     pub account_id: String,
     /// `active` or `login_expired`.
     pub login_state: String,
-    /// Not sooner than then, by the article's time and the account's pace; what waits before it is not counted.
+    /// Not sooner than then, by the article's time and the account's pace, its pause, and its day if that is full; what
+    /// waits before it is not counted.
     pub earliest_at: DateTime<Utc>,
 }
 
@@ -66,7 +67,8 @@ impl Store {
     ) -> Result<Option<Vec<AccountStanding>>, StoreError> {
         let rows = sqlx::query!(
             r#"SELECT m.platform AS "platform?", m.account_id AS "account_id?", l.login_state AS "login_state?",
-                greatest($3, now() + $4::interval, l.free_at) AS "earliest_at!"
+                greatest($3, now() + $4::interval, l.free_at, full_until(l.daily_limit, l.day, l.day_count, l.time_zone,
+                    now() + $4::interval)) AS "earliest_at!"
             FROM groups g
             LEFT JOIN group_members m ON m.tenant_id = g.tenant_id AND m.group_code = g.group_code
             LEFT JOIN lanes l ON l.tenant_id = m.tenant_id AND l.platform = m.platform AND l.account_id = m.account_id

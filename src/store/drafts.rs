@@ -134,6 +134,7 @@ impl Store {
             status: Status::Draft,
             url: None,
             error_code: None,
+            in_doubt: false,
             added: false,
             account_deleted: false,
             updated_at: task.now,

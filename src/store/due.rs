@@ -29,6 +29,7 @@ impl Queue {
 
 /// A tenant that has something due now, or soon.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own, asked in one statement")]
 pub struct Due {
     /// The tenant.
     pub tenant_id: Uuid,
@@ -40,6 +41,8 @@ pub struct Due {
     pub sweeping: bool,
     /// Whether accounts of it had their login renewed: what waits for them is to be resumed.
     pub resuming: bool,
+    /// Whether robots fetch articles of accounts of it: what none has reported for a day is to be given up.
+    pub pulled: bool,
 }
 
 impl Store {
@@ -63,7 +66,8 @@ impl Store {
                     r#"SELECT t.tenant_id,
                         CASE WHEN l.resuming THEN 0 ELSE extract(epoch FROM l.at - now() - $3::interval) END::float8 AS "seconds!",
                         l.parked AS "parked!", coalesce(l.sweep_at <= now() + $3::interval, false) AS "sweeping!",
-                        l.resuming AS "resuming!"
+                        l.resuming AS "resuming!",
+                        EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.pull) AS "pulled!"
                     FROM tenants t CROSS JOIN LATERAL (SELECT s.sweep_at, least(s.sweep_at,
                             (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
                                 AND p.status = 'running' ORDER BY p.tenant_id, p.lease_until LIMIT 1),
@@ -90,7 +94,7 @@ impl Store {
                 sqlx::query_as!(
                     Due,
                     r#"SELECT t.tenant_id, extract(epoch FROM l.at - now() - $3::interval)::float8 AS "seconds!", false AS "parked!",
-                        false AS "sweeping!", false AS "resuming!"
+                        false AS "sweeping!", false AS "resuming!", false AS "pulled!"
                     FROM tenants t CROSS JOIN LATERAL (SELECT least(
                         (SELECT c.lease_until FROM callbacks c WHERE c.tenant_id = t.tenant_id
                             AND c.lease_until IS NOT NULL ORDER BY c.tenant_id, c.lease_until LIMIT 1),

@@ -21,16 +21,24 @@ pub enum HistorySource {
         /// Why.
         reason: String,
     },
-    /// The platform was asked: to publish, or whether it holds the article.
+    /// The platform was asked: to do something, or whether it holds the article.
     Attempt {
-        /// `publish` or `probe`.
+        /// `prepare`, `draft`, `publish`, `remove` or `probe`.
         kind: String,
+        /// The publication, its holder's fence and the step, which name the requests that were made.
+        step: (Uuid, i32, i32),
         /// When the answer came.
         ended_at: Option<DateTime<Utc>>,
         /// What it came to.
         outcome: Option<String>,
         /// What came back.
         detail: Option<String>,
+        /// The HTTP status of the last answer.
+        http_status: Option<i32>,
+        /// The first characters of that answer, without secrets.
+        answer_head: Option<String>,
+        /// What on the platform it was about, or made.
+        remote_id: Option<String>,
     },
     /// A callback was tried.
     Callback {
@@ -76,7 +84,9 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         let attempts = sqlx::query!(
-            "SELECT a.started_at, p.platform, p.account_id, a.round, a.kind, a.ended_at, a.outcome, a.detail
+            "SELECT a.started_at, p.platform, p.account_id, a.round, a.publication_id, a.fence, a.step, a.kind, a.ended_at,
+                a.outcome, a.detail, a.http_status, a.answer_head,
+                coalesce(a.remote_id, CASE WHEN a.outcome = 'done' THEN p.remote_id END) AS remote_id
             FROM publications p JOIN attempts a USING (tenant_id, publication_id)
             WHERE p.tenant_id = $1 AND p.task_id = $2 ORDER BY a.started_at DESC, a.fence DESC, a.step DESC LIMIT $3",
             tenant_id,
@@ -117,9 +127,13 @@ impl Store {
             round: row.round,
             source: HistorySource::Attempt {
                 kind: row.kind,
+                step: (row.publication_id, row.fence, row.step),
                 ended_at: row.ended_at,
                 outcome: row.outcome,
                 detail: row.detail,
+                http_status: row.http_status,
+                answer_head: row.answer_head,
+                remote_id: row.remote_id,
             },
         }));
         rows.extend(tries.into_iter().rev().map(|row| HistoryRow {

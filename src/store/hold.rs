@@ -105,6 +105,9 @@ impl Store {
                 p.publication_id AS "publication_id?", p.fence AS "fence?", p.platform AS "platform?",
                 p.account_id AS "account_id?", p.position AS "position?", p.status AS "status?: Status", p.url,
                 p.error_code, p.added AS "added?", p.updated_at AS "updated_at?",
+                coalesce(p.status IN ('submitted', 'login_expired') AND p.attempts > 0 AND EXISTS (
+                    SELECT FROM attempts t WHERE t.tenant_id = $1 AND t.publication_id = p.publication_id
+                        AND t.kind = 'publish' AND t.ended_at IS NULL), false) AS "in_doubt!",
                 a.hidden_at IS NOT NULL AS "account_deleted!"
             FROM tasks t
             LEFT JOIN publications p ON p.tenant_id = t.tenant_id AND p.task_id = t.task_id
@@ -128,6 +131,7 @@ impl Store {
                 status: row.status?,
                 url: row.url,
                 error_code: row.error_code,
+                in_doubt: row.in_doubt,
                 added: row.added?,
                 account_deleted: row.account_deleted,
                 updated_at: row.updated_at?,

@@ -6,6 +6,7 @@ use chrono::TimeDelta;
 use uuid::Uuid;
 
 use super::{Store, StoreError};
+use crate::fault;
 use crate::retry::interval;
 
 /// The word for a try of which it was proven that it published nothing and no longer will.
@@ -120,6 +121,8 @@ impl Store {
         let status = |evidence: Option<&Evidence>| evidence.and_then(|all| all.http_status).map(i32::from);
         let came_evidence = came.map(|came| &came.evidence);
         let probe_evidence = probe.map(|probe| &probe.evidence);
+        let kind = intent.map_or("look", |intent| intent.kind);
+        fault::point("journal.writing", kind);
         let held = sqlx::query_scalar!(
             "WITH held AS (
                 UPDATE publications SET marker = $6, confirming = $7,
@@ -180,6 +183,7 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?;
+        fault::point("journal.written", kind);
         Ok(held.is_some())
     }
 

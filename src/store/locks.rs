@@ -60,6 +60,7 @@ pub(super) async fn lock_tenant(
 pub(super) struct Stored {
     pub settings: serde_json::Value,
     pub has_credentials: bool,
+    pub credentials_version: i32,
     pub hidden: bool,
 }
 
@@ -70,7 +71,8 @@ pub(super) async fn lock_account(
 ) -> Result<Option<Stored>, StoreError> {
     let stored = sqlx::query_as!(
         Stored,
-        r#"SELECT settings, credentials_sealed IS NOT NULL AS "has_credentials!", hidden_at IS NOT NULL AS "hidden!"
+        r#"SELECT settings, credentials_sealed IS NOT NULL AS "has_credentials!", credentials_version,
+            hidden_at IS NOT NULL AS "hidden!"
         FROM accounts WHERE tenant_id = $1 AND platform = $2 AND account_id = $3 FOR UPDATE"#,
         tenant_id,
         key.platform(),

@@ -100,7 +100,8 @@ impl Store {
         Ok(0)
     }
 
-    /// When the earliest account that has something due is free again, from now on, if its pace alone holds it up.
+    /// When the earliest account that has something due is free again, from now on, if its pace alone holds it up, its
+    /// platform's wish for a pause, or a day that is full.
     pub async fn next_free(&self, tenant_id: Uuid) -> Result<Option<TimeDelta>, StoreError> {
         let seconds = sqlx::query_scalar!(
             r#"WITH RECURSIVE due AS (
@@ -114,10 +115,11 @@ impl Store {
                         AND (p.platform, p.account_id) > (due.platform, due.account_id)
                     ORDER BY p.tenant_id, p.platform, p.account_id, p.due_at LIMIT 1) n
             )
-            SELECT min(extract(epoch FROM greatest(due.due_at, l.free_at) - now() - $2::interval))::float8 AS "wait"
+            SELECT min(extract(epoch FROM greatest(due.due_at, l.free_at, full_until(l.daily_limit, l.day, l.day_count,
+                l.time_zone, now() + $2::interval)) - now() - $2::interval))::float8 AS "wait"
             FROM due JOIN lanes l
                 ON l.tenant_id = $1 AND l.platform = due.platform AND l.account_id = due.account_id
-            WHERE l.in_flight < l.max_in_flight AND l.login_state = 'active'"#,
+            WHERE NOT l.pull AND l.in_flight < l.max_in_flight AND l.login_state = 'active'"#,
             tenant_id,
             self.clock.skew() as _,
         )

@@ -225,8 +225,8 @@ impl Store {
                 ..step(Status::Running, Status::Success)
             },
         ];
-        if from == Status::Failed {
-            walk.insert(0, step(Status::Failed, Status::Submitted));
+        if from != Status::Submitted {
+            walk.insert(0, step(from, Status::Submitted));
         }
         for step in walk {
             if self.apply(tenant_id, &[step], telling, transaction).await?.is_empty() {
@@ -243,7 +243,8 @@ impl Store {
     /// eight sides at once.
     ///
     /// Whether a login has expired is decided under the lane's lock, by the version of the credentials: an answer to old
-    /// ones says nothing of those that were set meanwhile.
+    /// ones says nothing of those that were set meanwhile. So is whether a slot of the day is given back: that day may be
+    /// over, and another counted.
     #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
     async fn move_states(
         &self,
@@ -263,7 +264,12 @@ impl Store {
                     error_retryable, wait, new_round, reason, outcome, answer, accepted, parks, strays, sweep,
                     http_status, answer_head)
             ), locked AS MATERIALIZED (
-                SELECT i.*, p.task_id, p.platform, p.account_id, p.credentials_version, p.lease_until IS NOT NULL AS leased
+                SELECT i.*, p.task_id, p.platform, p.account_id, p.credentials_version, p.lease_until IS NOT NULL AS leased,
+                    p.counted_on,
+                    -- Nothing was published, as far as can be known: the slot of the day is free again.
+                    p.counted_on IS NOT NULL AND (i.new_round
+                        OR i.from_status = 'running' AND (i.to_status IN ('submitted', 'login_expired')
+                            OR i.to_status = 'failed' AND i.error_code <> 'outcome_unknown')) AS uncounts
                 FROM publications p
                 JOIN input i ON i.publication_id = p.publication_id AND i.fence = p.fence AND i.from_status = p.status
                 WHERE p.tenant_id = $1
@@ -273,14 +279,15 @@ impl Store {
                     SELECT DISTINCT task_id FROM locked WHERE from_status <> to_status) k USING (task_id)
                 WHERE t.tenant_id = $1 ORDER BY t.task_id FOR NO KEY UPDATE OF t
             ), lane_locks AS MATERIALIZED (
-                SELECT l.platform, l.account_id, l.login_state, l.credentials_version AS lane_version
+                SELECT l.platform, l.account_id, l.login_state, l.credentials_version AS lane_version, l.day
                 FROM lanes l JOIN (
-                    SELECT DISTINCT platform, account_id FROM locked WHERE leased OR to_status = 'login_expired') k
+                    SELECT DISTINCT platform, account_id FROM locked
+                    WHERE leased OR uncounts OR to_status = 'login_expired') k
                     USING (platform, account_id)
                 WHERE l.tenant_id = $1 AND (SELECT count(*) FROM task_locks) >= 0
                 ORDER BY l.platform, l.account_id FOR NO KEY UPDATE OF l
             ), decided AS MATERIALIZED (
-                SELECT k.*, l.lane_version, coalesce(k.from_status = 'running' AND k.to_status = 'login_expired'
+                SELECT k.*, l.lane_version, coalesce(k.uncounts AND k.counted_on = l.day, false) AS gives_back, coalesce(k.from_status = 'running' AND k.to_status = 'login_expired'
                     AND l.lane_version > k.credentials_version, false) AS renewed
                 FROM locked k LEFT JOIN lane_locks l USING (platform, account_id)
                 -- Nobody asked the platform: it is the lane that says so, or nothing does.
@@ -302,6 +309,7 @@ impl Store {
                     credentials_version = CASE WHEN d.to_status = 'login_expired' AND NOT d.renewed THEN d.lane_version
                         ELSE p.credentials_version END,
                     lease_owner = NULL, lease_until = NULL, confirming = (d.to_status = 'running'),
+                    counted_on = CASE WHEN NOT d.uncounts THEN p.counted_on END,
                     sweep_at = CASE WHEN d.to_status = 'success' AND (p.drafts > 1 OR d.strays AND p.drafts > 0)
                             OR d.to_status = 'failed' AND p.drafts > 0 AND d.error_code <> 'outcome_unknown'
                         THEN now() + $17::interval + d.sweep END,
@@ -309,20 +317,21 @@ impl Store {
                 FROM decided d WHERE p.tenant_id = $1 AND p.publication_id = d.publication_id
                 RETURNING p.publication_id, p.task_id, p.platform, p.account_id, p.status, p.round, p.fence, p.url,
                     p.remote_id, p.error_code, p.error_message, p.error_retryable, d.from_status, d.leased, d.renewed,
-                    d.reason, d.outcome, d.answer, d.accepted, d.parks, d.http_status,
-                    d.answer_head
+                    d.gives_back, d.reason, d.outcome, d.answer, d.accepted, d.parks, d.http_status, d.answer_head
             ), journalled AS (
                 -- The platform was looked at after each earlier try, so what is known now answers for them all; while it
-                -- is not known, only what came back is noted.
+                -- is not known, only what came back is noted. It came back to the last step of this holder.
                 UPDATE attempts a SET
                     ended_at = CASE WHEN m.outcome IS NOT NULL THEN now() + $17::interval END,
-                    outcome = CASE WHEN a.fence = m.fence OR m.outcome IS NULL THEN m.outcome ELSE 'answer_lost' END,
-                    detail = CASE WHEN a.fence = m.fence THEN coalesce(m.answer, a.detail) ELSE a.detail END,
-                    accepted = a.accepted OR (a.fence = m.fence AND m.accepted),
+                    outcome = CASE WHEN (a.fence, a.step) = (m.fence, s.last) OR m.outcome IS NULL THEN m.outcome ELSE 'answer_lost' END,
+                    detail = CASE WHEN (a.fence, a.step) = (m.fence, s.last) THEN coalesce(m.answer, a.detail) ELSE a.detail END,
+                    accepted = a.accepted OR (coalesce((a.fence, a.step) = (m.fence, s.last), false) AND m.accepted),
                     over_at = CASE WHEN a.fence = m.fence THEN least(a.over_at, now() + $17::interval) ELSE a.over_at END,
-                    http_status = CASE WHEN a.fence = m.fence THEN coalesce(m.http_status, a.http_status) ELSE a.http_status END,
-                    answer_head = CASE WHEN a.fence = m.fence THEN coalesce(m.answer_head, a.answer_head) ELSE a.answer_head END
-                FROM moved m
+                    http_status = CASE WHEN (a.fence, a.step) = (m.fence, s.last) THEN coalesce(m.http_status, a.http_status) ELSE a.http_status END,
+                    answer_head = CASE WHEN (a.fence, a.step) = (m.fence, s.last) THEN coalesce(m.answer_head, a.answer_head) ELSE a.answer_head END
+                FROM moved m CROSS JOIN LATERAL (
+                    SELECT max(l.step) AS last FROM attempts l WHERE l.tenant_id = $1
+                        AND l.publication_id = m.publication_id AND l.fence = m.fence AND l.ended_at IS NULL) s
                 WHERE a.tenant_id = $1 AND a.publication_id = m.publication_id AND a.ended_at IS NULL
             ), noted AS (
                 INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
@@ -350,11 +359,12 @@ impl Store {
             ), freed AS MATERIALIZED (
                 SELECT platform, account_id, count(*) FILTER (WHERE leased)::int AS n,
                     bool_or(from_status = 'running' AND status = 'login_expired') AS expired,
+                    count(*) FILTER (WHERE gives_back)::int AS given_back,
                     now() + $17::interval + max(parks) AS parked_until
                 FROM moved GROUP BY 1, 2
-                HAVING bool_or(leased) OR bool_or(from_status = 'running' AND status = 'login_expired')
+                HAVING bool_or(leased OR gives_back OR from_status = 'running' AND status = 'login_expired')
             ), lanes_changed AS (
-                UPDATE lanes l SET in_flight = l.in_flight - f.n,
+                UPDATE lanes l SET in_flight = l.in_flight - f.n, day_count = l.day_count - f.given_back,
                     login_state = CASE WHEN f.expired THEN 'login_expired' ELSE l.login_state END,
                     resume_from = CASE WHEN NOT f.expired THEN l.resume_from END,
                     parked_until = greatest(l.parked_until, f.parked_until),

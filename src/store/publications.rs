@@ -79,8 +79,9 @@ impl Claimed {
 
 impl Store {
     /// Claims what is due of one tenant, for each account that has a free lane as much as fits: first what awaits an
-    /// answer, then, where the login works, what was not sent yet. Takes over, too, what its holder left when the lease ran
-    /// out; the slot of the lane goes with it.
+    /// answer, then, where the login works and the day is not full, what was not sent yet, which takes a slot of the
+    /// account's day. Takes over, too, what its holder left when the lease ran out; the slot of the lane goes with it.
+    /// What a robot fetches is left to it ([`Store::hand_out`]).
     ///
     /// The accounts with due work are found by skipping through the index, so that a parked account with a million due
     /// rows costs nothing; the lanes are locked, since counting running rows instead lets two claims exceed a limit.
@@ -110,8 +111,10 @@ impl Store {
                         AND (p.platform, p.account_id) > (awaited.platform, awaited.account_id)
                     ORDER BY p.tenant_id, p.platform, p.account_id, p.due_at LIMIT 1) n
             ), free AS MATERIALIZED (
-                SELECT l.platform, l.account_id, l.in_flight, l.login_state = 'active' AS may_send,
-                    CASE WHEN l.min_interval > '0' THEN 1 ELSE l.max_in_flight - l.in_flight END AS slots
+                SELECT l.platform, l.account_id, l.in_flight, t.day, t.day_count,
+                    l.login_state = 'active' AND coalesce(t.day_count < l.daily_limit, true) AS may_send,
+                    CASE WHEN l.min_interval > '0' THEN 1 ELSE l.max_in_flight - l.in_flight END AS slots,
+                    l.daily_limit - t.day_count AS left_today
                 FROM (
                     SELECT platform, account_id, bool_or(asks) AS asks FROM (
                         SELECT platform, account_id, false AS asks FROM due WHERE due_at <= now() + $4::interval
@@ -119,24 +122,27 @@ impl Store {
                         SELECT platform, account_id, true FROM awaited WHERE due_at <= now() + $4::interval) w
                     GROUP BY 1, 2) d
                 JOIN lanes l ON l.tenant_id = $1 AND l.platform = d.platform AND l.account_id = d.account_id
-                WHERE l.free_at <= now() + $4::interval AND l.in_flight < l.max_in_flight
-                    AND (l.login_state = 'active' OR d.asks)
+                CROSS JOIN LATERAL (SELECT account_day(l.day, l.time_zone, now() + $4::interval) AS day,
+                    CASE WHEN l.day = account_day(l.day, l.time_zone, now() + $4::interval) THEN l.day_count ELSE 0 END
+                        AS day_count) t
+                WHERE NOT l.pull AND l.free_at <= now() + $4::interval AND l.in_flight < l.max_in_flight
+                    AND (l.login_state = 'active' AND coalesce(t.day_count < l.daily_limit, true) OR d.asks)
                 ORDER BY l.free_at LIMIT 16
                 FOR NO KEY UPDATE OF l SKIP LOCKED
             ), asked AS MATERIALIZED (
-                SELECT q.publication_id, q.platform, q.account_id, f.in_flight FROM free f CROSS JOIN LATERAL (
+                SELECT q.*, f.in_flight, f.day, f.day_count, false AS counts FROM free f CROSS JOIN LATERAL (
                     SELECT p.publication_id, p.platform, p.account_id FROM publications p
                     WHERE p.tenant_id = $1 AND p.platform = f.platform AND p.account_id = f.account_id
                         AND p.status = 'running' AND p.lease_until IS NULL AND p.due_at <= now() + $4::interval
                     ORDER BY p.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
                 LIMIT 16
             ), pick AS MATERIALIZED (
-                SELECT q.publication_id, q.platform, q.account_id, f.in_flight FROM free f CROSS JOIN LATERAL (
+                SELECT q.*, f.in_flight, f.day, f.day_count, true AS counts FROM free f CROSS JOIN LATERAL (
                     SELECT p.publication_id, p.platform, p.account_id FROM publications p
                     WHERE p.tenant_id = $1 AND p.platform = f.platform AND p.account_id = f.account_id
                         AND p.status = 'submitted' AND p.due_at <= now() + $4::interval
-                    ORDER BY p.due_at LIMIT f.slots - (
-                        SELECT count(*) FROM asked a WHERE a.platform = f.platform AND a.account_id = f.account_id)
+                    ORDER BY p.due_at LIMIT least(f.left_today, f.slots - (
+                        SELECT count(*) FROM asked a WHERE a.platform = f.platform AND a.account_id = f.account_id))
                     FOR UPDATE SKIP LOCKED) q
                 WHERE f.may_send LIMIT 16
             ), left_behind AS MATERIALIZED (
@@ -144,16 +150,20 @@ impl Store {
                 WHERE tenant_id = $1 AND status = 'running' AND lease_until <= now() + $4::interval
                 ORDER BY tenant_id, lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
             ), took AS (
-                UPDATE lanes l SET in_flight = k.in_flight + k.n, free_at = now() + $4::interval + l.min_interval
+                UPDATE lanes l SET in_flight = k.in_flight + k.n, free_at = now() + $4::interval + l.min_interval,
+                    day = k.day, day_count = k.day_count + k.counted
                 FROM (
-                    SELECT platform, account_id, in_flight, count(*)::int AS n
-                    FROM (SELECT * FROM pick UNION ALL SELECT * FROM asked) t GROUP BY 1, 2, 3) k
+                    SELECT platform, account_id, in_flight, day, day_count, count(*)::int AS n,
+                        count(*) FILTER (WHERE counts)::int AS counted
+                    FROM (SELECT * FROM pick UNION ALL SELECT * FROM asked) t GROUP BY 1, 2, 3, 4, 5) k
                 WHERE l.tenant_id = $1 AND l.platform = k.platform AND l.account_id = k.account_id
             ), mine AS (
                 -- The credentials and their version from one row: an answer is held against the version that was used.
                 UPDATE publications p SET status = 'running', fence = p.fence + 1, lease_owner = $2,
                     lease_until = now() + $4::interval + $3::interval, confirming = (p.status = 'running'),
-                    credentials_version = a.credentials_version, updated_at = now() + $4::interval
+                    credentials_version = a.credentials_version, updated_at = now() + $4::interval,
+                    counted_on = coalesce(
+                        (SELECT k.day FROM pick k WHERE k.publication_id = p.publication_id), p.counted_on)
                 FROM accounts a
                 WHERE p.tenant_id = $1 AND p.publication_id = ANY (ARRAY(
                     SELECT publication_id FROM pick UNION ALL SELECT publication_id FROM asked

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::account::AccountKey;
 use crate::article::{Defaults, Digests, ExternalId, OnDuplicate, OptionsSent, Submission};
 use crate::clock::SharedClock;
+use crate::fault;
 use crate::gather::{Bounds, Busy, Gatherer};
 use crate::json;
 use crate::store::{Admitted, ExistingTask, NewTask, PublicationRow, Store, StoreError};
@@ -325,6 +326,7 @@ async fn write(store: &Store, wake: &Wake, clock: &SharedClock, batch: Vec<NewTa
         let tasks = articles.iter().map(|places| &batch[places[0]]).collect::<Vec<_>>();
         match store.accept(&tasks).await {
             Ok(admitted) => {
+                fault::point("accept.committed", "");
                 let unseen =
                     part.unseen + usize::from(admitted.iter().any(|one| matches!(one, Admitted::Unseen)));
                 for (places, admitted) in articles.iter().zip(admitted) {

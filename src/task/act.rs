@@ -14,6 +14,9 @@ pub const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 /// The error code of what the caller cancelled.
 pub const CANCELLED: &str = "cancelled";
 
+/// Why something runs again of which a person says that it is not public.
+pub const CONFIRMED_NOT_PUBLISHED: &str = "confirmed_not_published";
+
 /// A publication under its lock: nobody changes it before we have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldPublication {
@@ -31,6 +34,9 @@ pub struct HeldPublication {
     pub url: Option<String>,
     /// The error's code.
     pub error_code: Option<String>,
+    /// Whether it rests although a try to publish it is open, since the login was lost before that was found out: it may
+    /// be public, and is looked for before anything else when the login works again.
+    pub in_doubt: bool,
     /// Whether the caller added its account by hand.
     pub added: bool,
     /// Whether its account was deleted.
@@ -139,7 +145,7 @@ pub enum Fate {
     Cancelled,
     /// It is public.
     Live,
-    /// It may be under way at its platform: it ends as it ends.
+    /// It may be under way at its platform, or public and not yet found there: it ends as it ends.
     InFlight,
     /// It failed by itself.
     Over,
@@ -157,7 +163,9 @@ pub fn cancelling(task: &HeldTask) -> Result<Vec<Fate>, Refusal> {
 
 fn fate(one: &HeldPublication) -> Fate {
     match one.status {
-        // What is submitted was not published for certain, also where it was tried before.
+        // To call it cancelled would be to say that it is not public.
+        Status::Submitted | Status::LoginExpired if one.in_doubt => Fate::InFlight,
+        // All else was not published for certain, also where it was tried before.
         Status::Draft | Status::Submitted | Status::LoginExpired => Fate::Cancel,
         Status::Running => Fate::InFlight,
         Status::Success => Fate::Live,
@@ -238,15 +246,16 @@ fn retry(task: &HeldTask, one: &HeldPublication, confirmed: Option<&Confirmed>) 
         return Retrying::Skip("cancelled_while_draft");
     }
     let unknown = code == Some(OUTCOME_UNKNOWN);
+    let doubtful = unknown || one.in_doubt;
     match confirmed {
-        Some(Confirmed::Published { url, remote_id }) if unknown => {
+        Some(Confirmed::Published { url, remote_id }) if doubtful => {
             Retrying::Published { url: url.clone(), remote_id: remote_id.clone() }
         }
         // Where the outcome is known, nobody can know better.
         Some(Confirmed::Published { .. }) => Retrying::Skip(one.status.as_str()),
         None if unknown => Retrying::Skip(OUTCOME_UNKNOWN),
         _ if one.account_deleted => Retrying::Skip("account_deleted"),
-        Some(Confirmed::NotPublished) if unknown => Retrying::Again("confirmed_not_published"),
+        Some(Confirmed::NotPublished) if doubtful => Retrying::Again(CONFIRMED_NOT_PUBLISHED),
         _ => Retrying::Again("retried_by_caller"),
     }
 }

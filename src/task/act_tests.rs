@@ -14,6 +14,7 @@ fn one(name: &str, status: Status, error: Option<&str>) -> HeldPublication {
         status,
         url: (status == Status::Success).then(|| "https://h/a".into()),
         error_code: error.map(Into::into),
+        in_doubt: false,
         added: false,
         account_deleted: false,
         updated_at: TestClock::seeded(1).now(),
@@ -54,6 +55,20 @@ fn what_has_not_started_is_cancelled_and_nothing_else() {
         assert_eq!(refused, matches!(fate, Fate::Live | Fate::Over), "{status} {error:?}");
     }
     assert!(cancelled(Status::Submitted).2 && !cancelled(Status::Draft).2);
+}
+
+#[test]
+fn what_may_be_public_is_not_called_cancelled_and_a_person_may_say_what_it_is() {
+    let doubtful = |status| HeldPublication { in_doubt: true, ..one("a", status, Some("login_expired")) };
+    for status in [Status::Submitted, Status::LoginExpired] {
+        assert_eq!(fate(&doubtful(status)), Fate::InFlight, "{status}");
+    }
+    let with = |confirmed| retry(&task(vec![]), &doubtful(Status::LoginExpired), confirmed);
+    // It looks before anything else, so nobody has to know.
+    assert_eq!(with(None), Retrying::Again("retried_by_caller"));
+    assert_eq!(with(Some(&Confirmed::NotPublished)), Retrying::Again(CONFIRMED_NOT_PUBLISHED));
+    let published = Confirmed::Published { url: "https://h/a".into(), remote_id: None };
+    assert_eq!(with(Some(&published)), Retrying::Published { url: "https://h/a".into(), remote_id: None });
 }
 
 #[test]

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::callback::event::{ErrorView, EventBody};
+use crate::fault;
 use crate::gather::{Bounds, Gatherer};
 use crate::outbound::receiver;
 use crate::retry::interval;
@@ -71,8 +72,10 @@ impl Settling {
         let mut parts = by_tenant.into_iter().collect::<Vec<_>>();
         while let Some((tenant_id, mut part)) = parts.pop() {
             let settlements = part.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
+            fault::point("settle.writing", "");
             match self.store.settle(tenant_id, &settlements, self.telling).await {
                 Ok(settled) => {
+                    fault::point("settle.written", "");
                     for at in part {
                         recorded[at] =
                             settled.iter().any(|one| one.publication_id == batch[at].publication_id);

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::run::{Action, Outcome, Run, Step, Terms};
 use super::work::{ANSWER_LOST, ASK_WAIT, RATE_LIMITED, Worker, end};
 use crate::connector::{Connector, Guarantee, Job, Sighting, Verdict};
+use crate::fault;
 use crate::retry::interval;
 use crate::store::{Came, Claimed, Evidence, Intent, Journal, JournalEntry, Move, Probe, StoreError};
 use crate::task::marker::MarkerKey;
@@ -54,16 +55,19 @@ impl Worker {
             Some(marker) => marker.clone(),
             None => marker_key.marker(&one.external_id, &one.platform, &one.account_id),
         };
-        // Before the journal is read: what it says is not older than we take it to be.
-        let begun = self.clock.instant();
+        let until = self.clock.instant() + self.limits.lease / 2;
         // A first claim has no journal; asked only where there may be one.
         let journal = match one.marker {
             Some(_) => self.store.read_journal(one.tenant_id, one.publication_id, one.round).await?,
             None => Journal::default(),
         };
+        // After the journal was read: were its ages counted on from before, what was sent would be taken for older than it is,
+        // and absence for proof too early.
+        let begun = self.clock.instant();
         let connector = self.connectors.get(one.platform.as_str());
-        let job = Job::of(one, &marker, one.credentials(&self.vault)?, begun + self.limits.lease / 2);
+        let job = Job::of(one, &marker, one.credentials(&self.vault)?, until);
         let terms = self.terms(one, connector, &job, &journal);
+        fault::point("run.begun", "");
         let run = Run::begin(terms, journal);
         let (settle, worker) = (terms.settle, self);
         let hand = Hand {
@@ -84,6 +88,7 @@ impl Worker {
     /// Looks what carries the publication's mark.
     pub(super) async fn look(&self, connector: Option<&Arc<dyn Connector>>, job: &Job, step: i32) -> Looked {
         let started = self.clock.instant();
+        fault::point("call.begun", "look");
         let sighting = match connector {
             Some(connector) => self
                 .within_call(job.until, connector.find(job))
@@ -93,6 +98,7 @@ impl Worker {
                 Sighting::CannotTell("this platform is not set up on the node that works on it".to_owned())
             }
         };
+        fault::point("call.ended", "look");
         let took = self.clock.instant() - started;
         Looked { step, sighting, took, disproved: false, evidence: job.trace.take() }
     }
@@ -119,6 +125,7 @@ impl Worker {
                 .map_or(Duration::ZERO, |connector| connector.settle_time())
                 .min(self.limits.lease),
             prepares: connector.is_some_and(|connector| connector.prepares(job)),
+            tries: one.tries.into(),
             next_wait: self.retries.wait(wait(one.tries.into())),
             ask_wait: self.retries.wait_repeating(wait(unanswered)).unwrap_or(ASK_WAIT),
         }
@@ -166,8 +173,13 @@ impl Hand<'_> {
             self.job.until = until;
         }
         let step = self.begin_step();
+        // What it does not see may still have appeared while it looked.
+        let began = self.now();
         let mut looked = self.worker.look(self.connector, &self.job, step).await;
-        looked.disproved = self.run.saw(looked.sighting.clone(), self.now());
+        if fault::is_blind() {
+            looked.sighting = self.unsearched(looked.sighting, step);
+        }
+        looked.disproved = self.run.saw(looked.sighting.clone(), began);
         self.looked = Some(looked);
         Ok(true)
     }
@@ -185,6 +197,7 @@ impl Hand<'_> {
         }
         self.job.until = until;
         self.job.draft_id = draft.or(self.job.draft_id.take());
+        fault::point("call.begun", action.as_str());
         let verdict = match action {
             Action::Prepare => {
                 match self.worker.within_call(self.job.until, connector.prepare(&self.job)).await {
@@ -209,6 +222,7 @@ impl Hand<'_> {
                     .unwrap_or_else(no_answer),
             ),
         };
+        fault::point("call.ended", action.as_str());
         let evidence = self.job.trace.take();
         let Some(verdict) = verdict else {
             self.run.ready();
@@ -221,6 +235,17 @@ impl Hand<'_> {
         self.answer = Some((describe(&verdict), evidence));
         self.run.did(action, verdict, self.now());
         Ok(true)
+    }
+
+    /// What is left of a look when the search before an article is made is taken out: only the draft that this run made.
+    fn unsearched(&self, sighting: Sighting, step: i32) -> Sighting {
+        match sighting {
+            Sighting::Seen(mut seen) => {
+                seen.retain(|one| step > 0 && Some(&one.id) == self.job.draft_id.as_ref());
+                Sighting::Seen(seen)
+            }
+            other => other,
+        }
     }
 
     fn half_a_lease(&self) -> Instant {

@@ -10,6 +10,7 @@ use chrono::TimeDelta;
 use super::steps::{Looked, request_id};
 use super::work::Worker;
 use crate::connector::{Job, Marked, Removal, Sighting};
+use crate::fault;
 use crate::store::{Came, Claimed, Evidence, Intent, JournalEntry, StoreError, Sweep};
 
 /// The shortest wait before a platform is looked at again; each next one is as long as the publication has ended, so that a
@@ -93,7 +94,9 @@ impl Worker {
             job.until = until;
             job.request_id = request_id(one.publication_id, one.fence, step);
             job.draft_id = Some(id.clone());
+            fault::point("call.begun", "remove");
             let removal = self.within_call(until, connector.remove(&job)).await;
+            fault::point("call.ended", "remove");
             let removal = removal.unwrap_or_else(|| Removal::Unknown("no answer in time".to_owned()));
             tracing::info!(draft_id = id, ?removal, "a draft that nobody needs");
             if matches!(removal, Removal::Unknown(_)) {

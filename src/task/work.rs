@@ -12,10 +12,11 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-use super::run::{OUTCOME_UNKNOWN, Outcome};
+use super::run::{CONFIRM_LIMIT, OUTCOME_UNKNOWN, Outcome};
 use super::settle::Settler;
 use crate::clock::SharedClock;
-use crate::connector::{Connector, Failure};
+use crate::connector::{Connector, Failure, http_bridge};
+use crate::fault;
 use crate::retry::{Schedule, interval};
 use crate::store::{ClaimLimits, Due, LOGIN_EXPIRED, Move, Store, StoreError, Telling};
 use crate::task::marker::MarkerKey;
@@ -77,11 +78,14 @@ impl TakesTurns for Worker {
         mut slots: OwnedSemaphorePermit,
     ) -> Result<Turn, StoreError> {
         let tenant_id = due.tenant_id;
-        let looked_after = self.look_after_logins(due).await?;
+        let looked_after = self.look_after_logins(due).await? + self.give_up_pulled(due).await?;
         // Read before anything is claimed: a claim whose run cannot begin would only wait for its lease to run out.
         let marker_key = self.marker_key(tenant_id).await?;
         let claimed = self.store.claim(tenant_id, &self.limits).await?;
         let taken = claimed.len();
+        if taken > 0 {
+            fault::point("claim.committed", "");
+        }
         for one in claimed {
             let slot = slots.split(1);
             let (worker, marker_key) = (self.clone(), marker_key.clone());
@@ -144,6 +148,27 @@ impl Worker {
             tracing::info!(%tenant_id, publications = resumed, "resumed: the account's login was renewed");
         }
         Ok(expired + resumed)
+    }
+
+    /// Ends what was handed out to a robot and not reported for a day, whether or not a robot ever comes again.
+    async fn give_up_pulled(&self, due: &Due) -> Result<usize, StoreError> {
+        if !due.pulled {
+            return Ok(0);
+        }
+        let tenant_id = due.tenant_id;
+        let end = |held| {
+            let message = "it could not be found out whether the article was published: no robot has reported for a day";
+            let failure = Failure::new(OUTCOME_UNKNOWN, message);
+            let unknown = Outcome::Failed { failure, retryable: false, reason: OUTCOME_UNKNOWN };
+            end(tenant_id, held, unknown, None)
+        };
+        let given_up = self.store.give_up_pulled(tenant_id, CONFIRM_LIMIT, self.telling, end).await?;
+        if given_up > 0 {
+            tracing::warn!(%tenant_id, publications = given_up, "handed out, and no robot has reported for a day");
+            (0..given_up).for_each(|_| self.metrics.run_ended(http_bridge::PLATFORM, OUTCOME_UNKNOWN));
+            self.deliver.wake(tenant_id);
+        }
+        Ok(given_up)
     }
 
     /// How long a tenant rests of whom nothing could be claimed: until an account's pace allows it.

@@ -22,6 +22,7 @@ use publish_ingest::store::{
     Terms,
 };
 use publish_ingest::task::settle::{Settler, Settling, telling};
+use publish_ingest::task::work::Connectors;
 use publish_ingest::tenant::{ApiKey, Scope};
 use publish_ingest::turns::Wake;
 use publish_ingest::vault::{MasterKey, Vault};
@@ -42,11 +43,11 @@ use crate::invariants;
 /// How long anything may take before the test fails.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// Worlds at once: each opens up to 32 connections for its service and some of its own.
+/// Worlds at once: each opens up to 36 connections for its service and some of its own.
 static PLACES: Semaphore = Semaphore::const_new(8);
 
 /// Enough for all places.
-const CONNECTIONS: &str = "400";
+const CONNECTIONS: &str = "440";
 
 const TEMPLATE: &str = "template";
 
@@ -236,6 +237,7 @@ impl World {
             vault: self.vault.clone(),
             policy: Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true },
             site: Some((self.site_root().to_owned(), "https://site.example".to_owned())),
+            connectors: Connectors::new(),
             body_limit: 64 * 1024,
             lease: Duration::from_secs(30),
             retries: "5s,30s".parse().unwrap(),
@@ -608,6 +610,13 @@ fn redacted_text(text: &str) -> String {
     }
     if chrono::DateTime::parse_from_rfc3339(text).is_ok() {
         return "[time]".to_owned();
+    }
+    // The name of a step's requests: a publication's id, a fence and the step.
+    if let Some((id, step)) = text.split_at_checked(36)
+        && id.parse::<Uuid>().is_ok()
+        && step.starts_with('-')
+    {
+        return format!("[uuid]{step}");
     }
     let is_marker = |part: &str| {
         part.len() == 16 && part.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b))

@@ -3,7 +3,7 @@
 use sqlx::PgPool;
 
 /// A rule, and the statement that names what breaks it.
-const RULES: [(&str, &str); 19] = [
+const RULES: [(&str, &str); 21] = [
     (
         "a task's counters are those of its publications, of which there is at least one",
         "SELECT coalesce(t.external_id, '?') FROM tasks t FULL JOIN (
@@ -53,6 +53,19 @@ const RULES: [(&str, &str); 19] = [
     (
         "no lane is over its limit",
         "SELECT account_id FROM lanes WHERE in_flight > max_in_flight",
+    ),
+    (
+        "a lane's day_count is what has a slot of its day",
+        "SELECT concat(account_id, ': ', l.day_count, ' for ', coalesce(p.n, 0)) FROM lanes l LEFT JOIN (
+            SELECT tenant_id, platform, account_id, counted_on AS day, count(*) AS n FROM publications
+            WHERE counted_on IS NOT NULL GROUP BY 1, 2, 3, 4) p USING (tenant_id, platform, account_id, day)
+        WHERE l.day_count <> coalesce(p.n, 0)",
+    ),
+    (
+        "a slot of a day is had only by what runs, is public, or may be",
+        "SELECT concat(publication_id, ': ', status) FROM publications
+        WHERE counted_on IS NOT NULL AND status NOT IN ('running', 'success')
+            AND (status, error_code) IS DISTINCT FROM ('failed', 'outcome_unknown')",
     ),
     (
         "a receiver's in_flight is what is being sent to it",
@@ -113,9 +126,10 @@ const RULES: [(&str, &str); 19] = [
         WHERE t.callback_url IS DISTINCT FROM c.url",
     ),
     (
-        "nothing is open in the journal of what has ended",
+        // What waits for a login may have been published: it is looked for when the login works again.
+        "nothing is open in the journal of what has ended for good, but a removal whose answer was lost",
         "SELECT p.publication_id::text FROM publications p JOIN attempts a USING (tenant_id, publication_id)
-        WHERE p.status IN ('success', 'failed', 'login_expired') AND a.ended_at IS NULL",
+        WHERE p.status IN ('success', 'failed') AND a.ended_at IS NULL AND a.kind <> 'remove'",
     ),
     (
         "attempts are counted",

@@ -123,6 +123,30 @@ async fn what_was_not_published_before_a_crash_is_published_once() {
     .await;
 }
 
+/// A look that proved it was in vain closes a try; two such tries of a round are enough without a wait, and not for ever.
+#[tokio::test]
+async fn what_came_to_nothing_twice_waits_by_the_schedule_and_is_begun_again() {
+    in_world(async |world: &World| {
+        let (one, job) = begun(world, "a").await;
+        world.advance(31);
+        let again = world.claim("dead too").await.remove(0);
+        assert_eq!((again.publication_id, again.fence), (one.publication_id, one.fence + 1));
+        let proven = JournalEntry { disproved: true, ..entry(&again, &job.marker) };
+        assert!(world.store.journal(&proven).await.unwrap());
+        world.advance(31);
+        let api = world.start().await;
+        world.until("SELECT max(tries)::bigint FROM publications", 1).await;
+        let publication = api.task("a").await.ok()["publications"][0].clone();
+        let error = &publication["error"]["code"];
+        assert_eq!((&publication["status"], error), (&json!("submitted"), &json!("platform_unavailable")));
+        world.advance(6);
+        let task = api.finished("a").await;
+        assert_eq!((&task["status"], &task["publications"][0]["attempts"]), (&json!("success"), &json!(3)));
+        assert_eq!(world.pages("blog1"), [job.marker.as_str()]);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_page_that_is_already_there_is_adopted_at_the_first_claim() {
     in_world(async |world: &World| {

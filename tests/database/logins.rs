@@ -27,7 +27,7 @@ pub(crate) fn for_robot(external_id: &str) -> Value {
 }
 
 /// The task, once it is in that state and nothing of it is open.
-async fn rests_in(api: &Api, external_id: &str, status: &str) -> Value {
+pub(crate) async fn rests_in(api: &Api, external_id: &str, status: &str) -> Value {
     let mut task = Value::Null;
     eventually(&format!("{external_id} {status}"), async || {
         task = api.task(external_id).await.ok();

@@ -14,17 +14,17 @@ use crate::harness::{ONE, World, eventually, in_world, limits, settler_on};
 use crate::leases::entry;
 
 /// A page has 8 KiB: so many are touched by a few rows and indexes of a few levels, and by no scan of a table.
-const FEW: i64 = 400;
+pub(crate) const FEW: i64 = 400;
 
 /// What one article may touch on its way, in four statements and all that they write: seen were 213, and 360 by plans
 /// that walk a tenant's rows.
-const LIFE: i64 = 280;
+pub(crate) const LIFE: i64 = 280;
 
 /// How many articles one claim takes: of a plan that reads too much for each, it shows as many times.
 const MANY: i32 = 16;
 
 /// How many buffers of tables and indexes a connection touched, all in all.
-async fn touched<T>(world: &World, asked: impl AsyncFnOnce(&Store) -> T) -> (T, i64) {
+pub(crate) async fn touched<T>(world: &World, asked: impl AsyncFnOnce(&Store) -> T) -> (T, i64) {
     let before = buffers(world).await;
     // A connection of its own: what it touched is counted when it ends.
     let store = Store::open(&world.url, 1, world.shared_clock()).unwrap();
@@ -47,12 +47,12 @@ const TOUCHED: &str =
     FROM pg_statio_user_tables WHERE schemaname = 'public'";
 
 /// Has this connection's own counts added now, and not in the middle of what is counted.
-async fn told(connection: &mut PgConnection) {
+pub(crate) async fn told(connection: &mut PgConnection) {
     connection.execute("SELECT pg_stat_force_next_flush()").await.unwrap();
 }
 
 /// Finished articles, each with all that belongs to it.
-const FINISHED: &str = "
+pub(crate) const FINISHED: &str = "
     SET session_replication_role = replica;
     CREATE TEMP TABLE seed AS SELECT n, t.tenant_id, gen_random_uuid() AS task_id, gen_random_uuid() AS publication_id,
             gen_random_uuid() AS event_id, now() - interval '1 day' AS at, f.position + n AS position
@@ -203,6 +203,39 @@ async fn a_parked_account_costs_what_expires_and_no_more() {
         })
         .await;
         assert!(cancelled == 1 && buffers < FEW, "cancel: {buffers} buffers");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_day_costs_nothing_however_much_waits_for_its_end() {
+    in_world(async |world: &World| {
+        let tenant_id = world.tenant.tenant_id;
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute(FINISHED).await.unwrap();
+        world.group(tenant_id, "full", &["blog2"]).await;
+        let waiting = (0..5_000).map(|n| world.new_task(&format!("full-{n}"), "full")).collect::<Vec<_>>();
+        world.accept(&waiting).await;
+        let full = "UPDATE lanes SET daily_limit = 3, time_zone = 'Asia/Kathmandu', day_count = 3,
+            day = account_day(NULL, 'Asia/Kathmandu', now()) WHERE account_id = 'blog2'";
+        world.execute(full).await;
+        world.store.close().await;
+        told(&mut connection).await;
+        for analyzed in [false, true] {
+            if analyzed {
+                connection.execute("ANALYZE").await.unwrap();
+                told(&mut connection).await;
+            }
+            let (claimed, buffers) =
+                touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap())
+                    .await;
+            assert!(claimed.is_empty() && buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
+            let (free, buffers) =
+                touched(world, async |store: &Store| store.next_free(tenant_id).await.unwrap()).await;
+            assert!(free.is_some() && buffers < FEW, "next free: {buffers} buffers, analyzed: {analyzed}");
+        }
+        // Nothing had a slot of that day, so it is taken back.
+        world.execute("UPDATE lanes SET day_count = 0").await;
     })
     .await;
 }

@@ -12,6 +12,7 @@
 mod invariants;
 
 mod api;
+mod audit;
 mod bridge;
 mod callers;
 mod commands;

@@ -51,6 +51,11 @@ async fn accounts_groups_and_tasks_are_managed_from_a_shell() {
     let text = shell.text(&["account", "show", "static_site", "blog"]).await;
     assert!(text.contains("max_in_flight  2\n") && text.contains("time_zone  UTC\n"), "{text}");
 
+    let text = shell.text(&["account", "check", "static_site", "blog"]).await;
+    assert_eq!(text, "static_site/blog  active  My blog  works; resumed 0, left 0\n");
+    assert_eq!(shell.json(&["account", "check", "static_site", "blog"]).await["check"]["result"], "works");
+    assert!(shell.failure(&["account", "check", "static_site", "none"]).await.contains("GET /accounts"));
+
     let group = ["group", "put", "mine", "--account", "static_site/blog", "--account", "static_site/demo"];
     assert_eq!(shell.text(&group).await, "mine  mine  static_site/blog, static_site/demo\n");
     assert_eq!(shell.json(&["group", "show", "mine"]).await["accounts"][1]["account_id"], "demo");
