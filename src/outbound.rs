@@ -36,9 +36,9 @@ pub const USER_AGENT: &str = concat!("publish-ingest/", env!("CARGO_PKG_VERSION"
 /// Idle connections kept per receiver: a lane has few callbacks in flight, and each idle one costs a descriptor.
 const IDLE_PER_RECEIVER_MAX: usize = 4;
 
-/// How long an idle connection is kept: the bursts of a task are seconds apart, and many receivers share the
-/// machine's descriptors.
-const IDLE_MAX: Duration = Duration::from_secs(15);
+/// How long an idle connection is kept: shorter than common servers keep theirs (Node closes after 5 s), since a request that
+/// meets a connection which is just being closed is lost, and nobody knows whether it arrived.
+const IDLE_MAX: Duration = Duration::from_secs(4);
 
 /// Name look-ups under way at once: half of the runtime's 512 blocking threads, which the system's resolver holds
 /// also after a call has given up on it.

@@ -132,7 +132,9 @@ impl Store {
     ) -> Result<HashMap<String, Option<(PulledLane, bool)>>, StoreError> {
         let rows = sqlx::query!(
             r#"SELECT l.account_id, l.pull, l.login_state = 'active' AS "may_send!", l.min_interval > '0' AS "paced!",
-                l.max_in_flight, l.free_at <= now() + $4::interval AS "free!"
+                l.max_in_flight, l.free_at <= now() + $4::interval AS "free!",
+                l.daily_limit - CASE WHEN l.day = account_day(l.day, l.time_zone, now() + $4::interval) THEN l.day_count
+                    ELSE 0 END AS left_today
             FROM lanes l JOIN accounts a
                 ON a.tenant_id = l.tenant_id AND a.platform = l.platform AND a.account_id = l.account_id
             WHERE l.tenant_id = $1 AND l.platform = $2 AND l.account_id = ANY ($3) AND a.hidden_at IS NULL
@@ -151,6 +153,7 @@ impl Store {
                 paced: row.paced,
                 max_in_flight: row.max_in_flight.into(),
                 in_hand: 0,
+                left_today: row.left_today.map(i64::from),
             });
             (row.account_id, lane.map(|lane| (lane, row.free)))
         });
@@ -234,6 +237,8 @@ impl Store {
                 UPDATE publications p SET status = 'running', fence = p.fence + 1, confirming = true, marker = u.marker,
                     attempts = p.attempts + 1, credentials_version = l.credentials_version,
                     due_at = least(now() + $6::interval + $7::interval, u.since + $8::interval),
+                    counted_on = CASE WHEN p.status = 'submitted'
+                        THEN account_day(l.day, l.time_zone, now() + $6::interval) ELSE p.counted_on END,
                     updated_at = now() + $6::interval
                 FROM unnest($3::uuid[], $4::text[], $5::timestamptz[], $9::int[]) AS u(publication_id, marker, since, place),
                     lanes l
@@ -243,18 +248,25 @@ impl Store {
             ), tried AS (
                 INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at, over_at)
                 SELECT tenant_id, publication_id, fence, 0, 'publish', round, updated_at, due_at FROM given
+            ), told AS (
+                -- As it was before this statement.
+                SELECT g.*, b.status = 'running' AS in_hand FROM given g JOIN publications b
+                    ON b.tenant_id = g.tenant_id AND b.publication_id = g.publication_id
             ), noted AS (
                 INSERT INTO transitions (tenant_id, task_id, publication_id, at, from_status, to_status, round, fence, reason)
                 SELECT tenant_id, task_id, publication_id, updated_at,
                     CASE WHEN in_hand THEN 'running' ELSE 'submitted' END, 'running', round, fence,
                     CASE WHEN in_hand THEN 'handed_out_again' ELSE 'handed_out' END
-                FROM (SELECT g.*, b.status = 'running' AS in_hand FROM given g JOIN publications b
-                    ON b.tenant_id = g.tenant_id AND b.publication_id = g.publication_id) g
+                FROM told
             ), paced AS (
-                UPDATE lanes l SET free_at = now() + $6::interval + l.min_interval
-                FROM (SELECT DISTINCT account_id FROM given) g
                 -- Without a pace it stays free also for whoever began earlier, and had to wait for the lane.
-                WHERE l.tenant_id = $1 AND l.platform = $2 AND l.account_id = g.account_id AND l.min_interval > '0'
+                UPDATE lanes l SET free_at = CASE WHEN l.min_interval > '0' THEN now() + $6::interval + l.min_interval
+                        ELSE l.free_at END,
+                    day = account_day(l.day, l.time_zone, now() + $6::interval),
+                    day_count = t.new + CASE WHEN l.day = account_day(l.day, l.time_zone, now() + $6::interval)
+                        THEN l.day_count ELSE 0 END
+                FROM (SELECT account_id, count(*) FILTER (WHERE NOT in_hand)::int AS new FROM told GROUP BY 1) t
+                WHERE l.tenant_id = $1 AND l.platform = $2 AND l.account_id = t.account_id
             )
             SELECT g.publication_id, g.fence, g.round, g.account_id, g.marker AS "marker!", g.due_at,
                 g.since IS NOT NULL AS "attempted_before!", t.external_id, x.title, x.content_html, x.summary, x.cover_url,

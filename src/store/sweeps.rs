@@ -96,11 +96,19 @@ impl Store {
         Ok(sweeps.collect())
     }
 
-    /// Ends a sweep, or puts it off; nothing if another has it by now.
+    /// Ends a sweep, or puts it off; nothing if another has it by now. At its end removals without an answer are over, too:
+    /// the platform was looked at since.
     pub async fn swept(&self, one: &Claimed, again: Option<Duration>) -> Result<(), StoreError> {
         sqlx::query!(
-            "UPDATE publications SET sweep_at = now() + $4::interval + $5::interval
-            WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND sweep_at IS NOT NULL",
+            "WITH put_off AS (
+                UPDATE publications SET sweep_at = now() + $4::interval + $5::interval
+                WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND sweep_at IS NOT NULL
+                RETURNING sweep_at
+            )
+            UPDATE attempts a SET ended_at = now() + $4::interval, outcome = 'answer_lost'
+            FROM put_off
+            WHERE put_off.sweep_at IS NULL AND a.tenant_id = $1 AND a.publication_id = $2 AND a.kind = 'remove'
+                AND a.ended_at IS NULL",
             one.tenant_id,
             one.publication_id,
             one.fence,

@@ -30,6 +30,8 @@ pub struct PulledLane {
     pub max_in_flight: i64,
     /// How many it has: those that were handed out, and of which nobody has said what became of them.
     pub in_hand: i64,
+    /// How many new ones its day has room for; none where the day has no limit.
+    pub left_today: Option<i64>,
 }
 
 /// An article that is due.
@@ -46,19 +48,20 @@ pub struct DueJob {
 }
 
 /// Which of what is due is handed out now, at most `max`: first what a robot left behind, then what waits the longest; of a
-/// paced account one, and new ones only where the login works and hands are not full.
+/// paced account one, and new ones only where the login works, hands are not full and the day is not.
 #[must_use]
 pub fn choose(lanes: &[PulledLane], mut due: Vec<DueJob>, max: usize) -> Vec<DueJob> {
-    // With each lane, how many of it are given now, and how many are in hand then.
-    let with_counts = |lane: &PulledLane| (lane.account_id.clone(), (lane.clone(), 0, lane.in_hand));
+    // With each lane, how many of it are given now, and how many of those are new.
+    let with_counts = |lane: &PulledLane| (lane.account_id.clone(), (lane.clone(), 0, 0));
     let mut lanes = lanes.iter().map(with_counts).collect::<HashMap<_, _>>();
     due.sort_by_key(|job| (!job.in_hand, job.due_at, job.publication_id));
     due.retain(|job| {
-        let Some((lane, given, in_hand)) = lanes.get_mut(&job.account_id) else { return false };
-        let may = job.in_hand || (lane.may_send && *in_hand < lane.max_in_flight);
+        let Some((lane, given, new)) = lanes.get_mut(&job.account_id) else { return false };
+        let room = lane.left_today.unwrap_or(i64::MAX).min(lane.max_in_flight - lane.in_hand);
+        let may = job.in_hand || (lane.may_send && *new < room);
         let takes = may && !(lane.paced && *given > 0);
         *given += i64::from(takes);
-        *in_hand += i64::from(takes && !job.in_hand);
+        *new += i64::from(takes && !job.in_hand);
         takes
     });
     due.truncate(max);
@@ -71,7 +74,14 @@ mod tests {
 
     fn lane(account_id: &str) -> PulledLane {
         let account_id = account_id.to_owned();
-        PulledLane { account_id, may_send: true, paced: false, max_in_flight: 4, in_hand: 0 }
+        PulledLane {
+            account_id,
+            may_send: true,
+            paced: false,
+            max_in_flight: 4,
+            in_hand: 0,
+            left_today: None,
+        }
     }
 
     fn job(account_id: &str, n: u8, in_hand: bool) -> DueJob {
@@ -103,6 +113,15 @@ mod tests {
         assert_eq!(chosen(std::slice::from_ref(&lane), due.clone(), 9), [3, 4, 1]);
         let full = PulledLane { in_hand: 4, ..lane };
         assert_eq!(chosen(&[full], due, 9), [3, 4]);
+    }
+
+    #[test]
+    fn a_full_day_keeps_new_ones_back_and_nothing_that_was_left_behind() {
+        let due = vec![job("a", 1, false), job("a", 2, false), job("a", 3, true)];
+        let left = |left_today| PulledLane { left_today: Some(left_today), in_hand: 1, ..lane("a") };
+        assert_eq!(chosen(&[left(1)], due.clone(), 9), [3, 1]);
+        // A limit that was lowered is exceeded already.
+        assert_eq!(chosen(&[left(-1)], due, 9), [3]);
     }
 
     #[test]

@@ -127,9 +127,10 @@ const RULES: [(&str, &str); 21] = [
     ),
     (
         // What waits for a login may have been published: it is looked for when the login works again.
-        "nothing is open in the journal of what has ended for good, but a removal whose answer was lost",
+        "nothing is open in the journal of what has ended for good, but removals while it is swept",
         "SELECT p.publication_id::text FROM publications p JOIN attempts a USING (tenant_id, publication_id)
-        WHERE p.status IN ('success', 'failed') AND a.ended_at IS NULL AND a.kind <> 'remove'",
+        WHERE p.status IN ('success', 'failed') AND a.ended_at IS NULL
+            AND (a.kind <> 'remove' OR p.sweep_at IS NULL)",
     ),
     (
         "attempts are counted",

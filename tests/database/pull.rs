@@ -160,6 +160,33 @@ async fn what_a_robot_leaves_behind_is_handed_out_again_and_the_first_one_can_on
 }
 
 #[tokio::test]
+async fn no_more_is_handed_out_in_a_day_than_its_account_may_publish() {
+    in_world(async |world: &World| {
+        let api = world.start().await;
+        hire(&api).await;
+        put(&api, &json!({"daily_limit": 2})).await.ok();
+        for id in ["a", "b", "c", "d"] {
+            api.publish(&for_robot(id)).await.ok();
+        }
+        let jobs = claim(&api, 9).await;
+        assert_eq!(ids(&jobs), ["a", "b"]);
+        assert_eq!(claim(&api, 9).await, Vec::<Value>::new());
+        call(&api, &jobs[0], "results", &success(&jobs[0])).await.ok();
+        assert_eq!(claim(&api, 9).await, Vec::<Value>::new());
+        // What was not published gives its place back.
+        call(&api, &jobs[1], "results", &failed(&jobs[1])).await.ok();
+        assert_eq!(ids(&claim(&api, 9).await), ["c"]);
+        // What is left behind has its place already.
+        world.advance(LEASE + 1);
+        assert_eq!(ids(&claim(&api, 9).await), ["c"]);
+        world.advance(DAY);
+        let next = claim(&api, 9).await;
+        assert!(ids(&next).contains(&"d"), "{next:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_try_whose_end_is_known_does_not_count_as_attempted() {
     in_world(async |world: &World| {
         let api = world.start().await;
