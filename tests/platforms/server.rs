@@ -24,7 +24,7 @@ impl Server {
     /// Starts `tests/servers/{script}` on a folder of its own, and waits until it answers.
     pub(crate) fn start(script: &str) -> Self {
         // Reachable for the user that a database runs as, which a folder below /root is not.
-        let folder = tempfile::Builder::new().prefix("platform-").tempdir_in("/var/tmp").unwrap();
+        let folder = tempfile::Builder::new().prefix("publish-platform-").tempdir_in("/var/tmp").unwrap();
         open_to_others(folder.path());
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers").join(script);
         let mut command = Command::new("python3");
