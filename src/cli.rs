@@ -66,7 +66,6 @@ enum Command {
     /// Print the OpenAPI 3.1 document
     Openapi,
     /// Ask a service whether it is ready; for health checks
-    #[command(hide = true)]
     Health(health::Health),
 }
 

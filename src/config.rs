@@ -108,7 +108,8 @@ impl Given {
 
     fn master_key(&self, runs: Runs) -> Result<Option<MasterKey>, String> {
         let missing = "secrets are stored under this key: write 32 bytes in base64, such as `openssl rand -base64 32` \
-            makes, and keep it: without it a backup of the database cannot be used";
+            makes, and keep it: without it a backup of the database cannot be used; a running `dev` has its own in \
+            .dev/master.key";
         match present(self.master_key.as_ref()) {
             Some(key) => {
                 key.0.expose_secret().parse().map(Some).map_err(|error: BadMasterKey| error.to_string())

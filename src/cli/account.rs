@@ -12,8 +12,10 @@ use super::{Failure, print, say};
 
 #[derive(Subcommand)]
 pub(super) enum Account {
-    /// Create an account, or replace all of it but its credentials
+    /// Create an account, or replace all of it: settings and limits that are not given are gone, but not its credentials
     Put(Box<Put>),
+    /// Give an account new credentials, and leave all else of it as it is
+    Renew(Renew),
     /// List the accounts
     List {
         #[command(flatten)]
@@ -104,6 +106,27 @@ pub(super) struct Put {
     json: bool,
 }
 
+#[derive(Args)]
+pub(super) struct Renew {
+    #[command(flatten)]
+    name: Name,
+    /// A file with the credentials, a JSON object; - reads standard input. Without it, `{}`, for a platform without any
+    #[arg(long, value_name = "FILE")]
+    credentials_file: Option<PathBuf>,
+    /// Leave what waits for the login
+    #[arg(long)]
+    no_resume: bool,
+    #[command(flatten)]
+    remote: Remote,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What of an account's answer is put again as it is.
+const KEPT: [&str; 6] =
+    ["display_name", "settings", "min_interval_seconds", "max_in_flight", "daily_limit", "time_zone"];
+
 fn setting(text: &str) -> Result<(String, Value), &'static str> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
@@ -151,13 +174,23 @@ impl Put {
 
     async fn run(&self) -> Result<(), Failure> {
         let answer = self.remote.put(&self.name.path(), &self.body()?).await?;
-        let text = format!(
-            "{}; resumed {}, left {}",
-            line(&answer),
-            shown(&answer, "resumed"),
-            shown(&answer, "left")
-        );
-        print(self.json, &answer, &text);
+        print(self.json, &answer, &put(&answer));
+        Ok(())
+    }
+}
+
+impl Renew {
+    async fn run(&self) -> Result<(), Failure> {
+        let mut body = json!({"credentials": {}, "resume": !self.no_resume});
+        if let Some(path) = &self.credentials_file {
+            body["credentials"] = credentials(path)?;
+        }
+        let account = self.remote.get(&self.name.path()).await?;
+        for name in KEPT {
+            body[name] = account[name].clone();
+        }
+        let answer = self.remote.put(&self.name.path(), &body).await?;
+        print(self.json, &answer, &put(&answer));
         Ok(())
     }
 }
@@ -166,6 +199,7 @@ impl Account {
     pub(super) async fn run(self) -> Result<(), Failure> {
         match self {
             Self::Put(put) => put.run().await?,
+            Self::Renew(renew) => renew.run().await?,
             Self::List { remote, json } => {
                 let answer = remote.get("/accounts").await?;
                 print(json, &answer, &lines(list(&answer, "accounts"), line));
@@ -193,6 +227,12 @@ impl Account {
         }
         Ok(())
     }
+}
+
+/// An account that was put, and what becomes of what waits for its login.
+fn put(answer: &Value) -> String {
+    let (resumed, left) = (shown(answer, "resumed"), shown(answer, "left"));
+    format!("{}; resumed {resumed}, left {left}", line(answer))
 }
 
 fn line(account: &Value) -> String {

@@ -84,7 +84,9 @@ impl Audit {
         let connectors = connectors(&plan, &client, store);
         let Some(connector) = connectors.get(self.account.platform()) else {
             let platform = self.account.platform();
-            let why = format!("the platform {platform} is not set up here: set what `serve` needs for it");
+            let why = format!(
+                "the platform {platform} is not set up here: set what `serve` needs for it (static_site: PUBLISH_SITE_ROOT and PUBLISH_SITE_URL)"
+            );
             return Err(Failure::Told(why));
         };
         let begun = store.now().await?;

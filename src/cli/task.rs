@@ -86,6 +86,9 @@ impl Retry {
     async fn run(&self) -> Result<(), Failure> {
         let answer = self.remote.post(&format!("{}/retry", path(&self.external_id)), &self.body()).await?;
         print(self.json, &answer, &outcome(&answer, &["retried", "skipped"]));
+        if list(&answer, "retried").is_empty() {
+            return Err(Failure::Told("nothing was retried: see the reasons above".to_owned()));
+        }
         Ok(())
     }
 }

@@ -223,7 +223,7 @@ pub(super) async fn put_account(
         AccountPut::Unfinished(unfinished) => Err(unfinished_conflict(
             unfinished,
             "these look for their articles where they were sent, on the present site or by whoever has been asked: change \
-             it when they have ended",
+             it when they have ended; or cancel their tasks, change it, and retry them",
         )),
         AccountPut::Changed => Err(Problem::new(
             Kind::Conflict,

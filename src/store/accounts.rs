@@ -5,7 +5,9 @@ use secrecy::zeroize::Zeroizing;
 use sqlx::PgTransaction;
 use uuid::Uuid;
 
-use super::locks::{Unfinished, lane_has_expired, lock_account, lock_groups_of, lock_tenant, unfinished};
+use super::locks::{
+    Unfinished, bound_to_site, lane_has_expired, lock_account, lock_groups_of, lock_tenant, unfinished,
+};
 use super::{Store, StoreError};
 use crate::account::{ACCOUNTS_MAX, AccountInput, AccountKey, Credentials};
 use crate::vault::{CannotOpen, Place, Vault};
@@ -65,7 +67,7 @@ impl Terms<'_> {
 pub enum AccountPut {
     /// It is stored.
     Done(Box<AccountRow>, Renewal),
-    /// It was to move to another site, and this much of it is unfinished.
+    /// It was to move to another site, and this much of it may have left something on the present one.
     Unfinished(Unfinished),
     /// The credentials that were to be kept are gone: it was deleted at the same moment.
     Changed,
@@ -193,15 +195,14 @@ impl Store {
         if terms.keeps_credentials && !visible.is_some_and(|stored| stored.has_credentials) {
             return Ok(AccountPut::Changed);
         }
-        if visible.is_some_and(|stored| !(terms.same_site)(&stored.settings)) {
-            lock_groups_of(tenant_id, key, &mut transaction).await?;
-            // A draft has not been anywhere yet.
-            let unfinished = Unfinished { draft: 0, ..unfinished(tenant_id, key, &mut transaction).await? };
-            if unfinished != Unfinished::default() {
-                return Ok(AccountPut::Unfinished(unfinished));
+        let moves = visible.is_some_and(|stored| !(terms.same_site)(&stored.settings));
+        let had_expired = lane_has_expired(tenant_id, key, &mut transaction).await?;
+        if moves {
+            let bound = bound_to_site(tenant_id, key, &mut transaction).await?;
+            if bound != Unfinished::default() {
+                return Ok(AccountPut::Unfinished(bound));
             }
         }
-        let had_expired = lane_has_expired(tenant_id, key, &mut transaction).await?;
         let sealed =
             input.credentials.as_ref().map(|credentials| self.sealed(tenant_id, key, credentials, vault));
         let sealed = sealed.as_deref();

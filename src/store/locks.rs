@@ -4,8 +4,8 @@
 //! so limits hold exactly and no two changes wait for each other in a circle. After it come accounts, groups, and the
 //! order of [`super`]. Nothing on an article's path locks a tenant.
 //!
-//! An account may only go, or move to another site, while nothing of it is unfinished, and nothing may become unfinished
-//! meanwhile. Accepting reads groups and is not made to lock accounts: it holds its *group* by `FOR KEY SHARE` until its
+//! An account may only go while nothing of it is unfinished, and nothing may become unfinished meanwhile; and only move to
+//! another site while nothing unfinished may have left something on the present one. Accepting reads groups and is not made to lock accounts: it holds its *group* by `FOR KEY SHARE` until its
 //! commit, and asks again if the row it locked is not the one its snapshot shows. Whoever changes a group's accounts, or
 //! takes an account away, locks the groups `FOR UPDATE` first: what was being accepted is then committed and counted, and
 //! what comes later waits, finds its group changed, and sees it without the account. Whoever makes a publication
@@ -117,6 +117,31 @@ pub(super) async fn unfinished(
                 AND status = 'running') AS "running!",
             (SELECT count(*) FROM publications WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
                 AND status = 'login_expired') AS "login_expired!""#,
+        tenant_id,
+        key.platform(),
+        key.account_id(),
+    );
+    Ok(counts.fetch_one(&mut **transaction).await?)
+}
+
+/// What of an account may have left something on its platform, and looks for it there: what is running, and what has begun
+/// any step but a look. Asked under the lane's lock, since a claim makes more of it.
+pub(super) async fn bound_to_site(
+    tenant_id: Uuid,
+    key: &AccountKey,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<Unfinished, StoreError> {
+    let counts = sqlx::query_as!(
+        Unfinished,
+        r#"SELECT 0::bigint AS "draft!",
+            count(*) FILTER (WHERE status = 'submitted') AS "submitted!",
+            count(*) FILTER (WHERE status = 'running') AS "running!",
+            count(*) FILTER (WHERE status = 'login_expired') AS "login_expired!"
+        FROM publications p
+        WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
+            AND (status = 'running' OR status IN ('submitted', 'login_expired') AND EXISTS (
+                SELECT FROM attempts a
+                WHERE a.tenant_id = $1 AND a.publication_id = p.publication_id AND a.kind <> 'probe'))"#,
         tenant_id,
         key.platform(),
         key.account_id(),

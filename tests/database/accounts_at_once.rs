@@ -1,12 +1,11 @@
-//! Deleting and moving accounts while articles are accepted: one sees the other, in either order.
+//! Deleting accounts while articles are accepted: one sees the other, in either order.
 
-use publish_ingest::account::{AccountInput, AccountKey, GroupCode, GroupInput};
-use publish_ingest::store::{AccountDeleted, AccountPut, Admitted, GroupPut, Terms, Unfinished};
-use serde_json::json;
+use publish_ingest::account::{AccountKey, GroupCode, GroupInput};
+use publish_ingest::store::{AccountDeleted, Admitted, GroupPut, Unfinished};
 use sqlx::PgTransaction;
 
 use crate::drafts::waiting;
-use crate::harness::{BOTH, World, account_input, in_world, within};
+use crate::harness::{BOTH, World, in_world, within};
 
 /// A lock that the test holds while what it paused waits for it, longer than statements may wait for each other.
 const PAUSE: &str = "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '20s' AS
@@ -98,29 +97,6 @@ async fn a_group_without_an_account_hides_nothing_that_is_being_accepted_from_it
         within("accepting", accepted).await.unwrap();
         let submitted = Unfinished { submitted: 1, ..Unfinished::default() };
         assert_eq!(within("deleting", deleted).await.unwrap(), AccountDeleted::Unfinished(submitted));
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_site_does_not_change_under_what_is_being_accepted() {
-    in_world(async |world: &World| {
-        let held = paused(world, ACCEPTS).await;
-        let task = world.new_task("a", BOTH);
-        let (accepting, store, vault) = (world.store.clone(), world.store.clone(), world.vault.clone());
-        let tenant_id = world.tenant.tenant_id;
-        let accepted = tokio::spawn(async move { accepting.accept(&[&task]).await.unwrap() });
-        waiting(world, 1).await;
-        let moved = tokio::spawn(async move {
-            let input = AccountInput { settings: json!({"site": "moved"}), ..account_input("blog2") };
-            let terms = Terms { same_site: &|_| false, ..Terms::NONE };
-            store.put_account(tenant_id, &blog2(), &input, &vault, terms).await.unwrap()
-        });
-        waiting(world, 2).await;
-        held.rollback().await.unwrap();
-        within("accepting", accepted).await.unwrap();
-        let submitted = Unfinished { submitted: 1, ..Unfinished::default() };
-        assert_eq!(within("moving", moved).await.unwrap(), AccountPut::Unfinished(submitted));
     })
     .await;
 }

@@ -51,6 +51,21 @@ async fn accounts_groups_and_tasks_are_managed_from_a_shell() {
     let text = shell.text(&["account", "show", "static_site", "blog"]).await;
     assert!(text.contains("max_in_flight  2\n") && text.contains("time_zone  UTC\n"), "{text}");
 
+    // All but the credentials stays as it is.
+    let before = shell.json(&["account", "show", "static_site", "blog"]).await;
+    let none = folder.path().join("none.json");
+    std::fs::write(&none, "{}").unwrap();
+    let renew = ["account", "renew", "static_site", "blog"];
+    let renewed = shell.text(&[&renew[..], &["--credentials-file", none.to_str().unwrap()]].concat()).await;
+    assert_eq!(renewed, "static_site/blog  active  My blog; resumed 0, left 0\n");
+    let kept = |account: &Value| {
+        let mut account = account.clone();
+        account.as_object_mut().unwrap().retain(|name, _| name != "updated_at" && name != "credentials_set");
+        account
+    };
+    let after = shell.json(&["account", "show", "static_site", "blog"]).await;
+    assert_eq!((kept(&after), &after["credentials_set"]), (kept(&before), &json!(true)));
+
     let text = shell.text(&["account", "check", "static_site", "blog"]).await;
     assert_eq!(text, "static_site/blog  active  My blog  works; resumed 0, left 0\n");
     assert_eq!(shell.json(&["account", "check", "static_site", "blog"]).await["check"]["result"], "works");
@@ -67,6 +82,8 @@ async fn accounts_groups_and_tasks_are_managed_from_a_shell() {
     let text = shell.text(&["task", "show", "post 1/é"]).await;
     assert!(text.starts_with("post 1/é  success  T \n  static_site/blog  success  http://"), "{text:?}");
     assert_eq!(shell.json(&["task", "show", "post 1/é"]).await["counts"]["success"], 2);
+    let line = shell.failure(&["task", "retry", "post 1/é"]).await;
+    assert!(line.contains("nothing was retried"), "{line}");
     let text = shell.text(&["task", "show", "post 1/é", "--history"]).await;
     assert!(text.contains("transition  static_site/blog  submitted running claimed"), "{text}");
     assert!(shell.json(&["task", "show", "post 1/é", "--history"]).await["entries"].is_array());
