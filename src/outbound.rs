@@ -8,26 +8,24 @@
 
 use std::error::Error as _;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{
     AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
     RETRY_AFTER,
 };
-use tokio::sync::Semaphore;
 
 use crate::clock::SharedClock;
 
 pub mod address;
+mod resolver;
 pub mod retry_after;
 #[cfg(test)]
 mod tests;
 
 pub use address::{Policy, Refusal, receiver};
+use resolver::{Guard, Lookup, system_lookup};
 pub use retry_after::{RETRY_AFTER_MAX, retry_after};
 
 /// What the client calls itself.
@@ -39,10 +37,6 @@ const IDLE_PER_RECEIVER_MAX: usize = 4;
 /// How long an idle connection is kept: shorter than common servers keep theirs (Node closes after 5 s), since a request that
 /// meets a connection which is just being closed is lost, and nobody knows whether it arrived.
 const IDLE_MAX: Duration = Duration::from_secs(4);
-
-/// Name look-ups under way at once: half of the runtime's 512 blocking threads, which the system's resolver holds
-/// also after a call has given up on it.
-const LOOKUPS_MAX: usize = 256;
 
 /// How far an HTTP/2 receiver may send ahead of us on one answer, in bytes: an image of 10 MiB from 100 ms away takes
 /// 4 s, and 256 callbacks whose long answers are not read hold 64 MiB.
@@ -65,9 +59,6 @@ const DATE_MAX: usize = 64;
 
 /// The longest `Location` that is passed on, in bytes: as long as an article's URLs may be.
 const LOCATION_MAX: usize = 2_048;
-
-type Lookup = Arc<dyn Fn(String) -> LookingUp + Send + Sync>;
-type LookingUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
 /// What is asked of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -363,47 +354,4 @@ fn header_map(headers: &[(&'static str, String)]) -> Result<HeaderMap, CallError
         map.append(key, value);
     }
     Ok(map)
-}
-
-/// Resolves names for the HTTP library and lets no address through that the policy refuses.
-struct Guard {
-    policy: Arc<Policy>,
-    lookup: Lookup,
-}
-
-impl Resolve for Guard {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (policy, lookup) = (self.policy.clone(), self.lookup.clone());
-        Box::pin(async move {
-            let addresses = if address::is_localhost(name.as_str()) {
-                policy.loopback()
-            } else {
-                lookup(name.as_str().to_owned()).await?
-            };
-            if addresses.is_empty() {
-                return Err(io::Error::from(io::ErrorKind::NotFound).into());
-            }
-            policy.check_resolved(&addresses)?;
-            // Port 0 stands for the URL's port.
-            let dialled = addresses.into_iter().map(|ip| SocketAddr::new(ip, 0));
-            Ok(Box::new(dialled) as Addrs)
-        })
-    }
-}
-
-fn system_lookup() -> Lookup {
-    let places = Arc::new(Semaphore::new(LOOKUPS_MAX));
-    Arc::new(move |name| {
-        let places = places.clone();
-        Box::pin(async move {
-            let place = places.acquire_owned().await.map_err(io::Error::other)?;
-            // A task of its own: the system's resolver goes on when the call gives up, and must keep its place.
-            let found = tokio::spawn(async move {
-                let found = tokio::net::lookup_host((name, 0)).await;
-                drop(place);
-                found.map(|addresses| addresses.map(|address| address.ip()).collect())
-            });
-            found.await.map_err(io::Error::other)?
-        })
-    })
 }

@@ -14,7 +14,7 @@ use utoipa::{IntoResponses, ToSchema};
 
 use super::AppState;
 use super::admission::{Caller, MANAGE_BODY_MAX_BYTES, NoQuery, json_body};
-use super::problem::{Kind, ListErrors, Problem, ReadErrors, errors};
+use super::problem::{Kind, ListErrors, Problem, ReadErrors, body_errors, errors};
 use crate::account::{ACCOUNTS_MAX, AccountInput, AccountKey, AccountRequest, BadName, Credentials};
 use crate::fields::FieldError;
 use crate::store::{AccountDeleted, AccountPut, AccountRow, Terms, Unfinished};
@@ -119,13 +119,8 @@ pub(super) struct PutErrors;
 
 impl IntoResponses for PutErrors {
     fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
+        body_errors(&[
             (409, "`conflict`: the state does not allow it"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
             (422, "`validation_failed`"),
             (503, "`unavailable`: the same request again is safe"),
         ])

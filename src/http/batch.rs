@@ -17,7 +17,7 @@ use utoipa::{IntoResponses, PartialSchema, ToSchema};
 use super::AppState;
 use super::admission::{Caller, NoQuery, RequestId, json_body, no_idempotency_key};
 use super::list_body;
-use super::problem::{Kind, Problem, ProblemDocument, errors};
+use super::problem::{Kind, Problem, ProblemDocument, body_errors};
 use super::publish::{Answered, PublishAnswer, check_callback};
 use crate::account::GroupCode;
 use crate::article::{BatchArticle, ExternalId, Submission};
@@ -83,12 +83,8 @@ struct BatchErrors;
 
 impl IntoResponses for BatchErrors {
     fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
-        errors(&[
+        body_errors(&[
             (400, "`invalid_json`, `invalid_query`, `invalid_header`: also an `Idempotency-Key`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
             (422, "`validation_failed`: not a list of at most 500 `articles`"),
             (503, "`unavailable`: the same request again is safe"),
         ])

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, NoQuery, json_body};
-use super::problem::{Kind, Problem, errors};
+use super::problem::{Kind, Problem, body_errors};
 use crate::connector::http_bridge::{PLATFORM, Reported, ResultsRequest};
 use crate::store::ReportTaken;
 use crate::task::report::decide;
@@ -35,14 +35,9 @@ struct ReportErrors;
 
 impl IntoResponses for ReportErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
+        body_errors(&[
             (404, "`not_found`"),
             (409, "`conflict`: another round, or nobody waits for it any more"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
             (422, "`validation_failed`"),
             (
                 503,

@@ -13,7 +13,7 @@ use utoipa::{IntoResponses, ToSchema};
 
 use super::AppState;
 use super::admission::{Caller, NoQuery, idempotency_key, json_body};
-use super::problem::{Problem, errors};
+use super::problem::{Problem, body_errors};
 use super::publish::{Answered, PublishAnswer, check_callback};
 use crate::article::{Content, PublishRequest, Submission};
 use crate::connector::ContentProblem;
@@ -58,15 +58,7 @@ struct CheckErrors;
 
 impl IntoResponses for CheckErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
-            (422, "`validation_failed`, `unknown_group`, `empty_group`"),
-            (503, "`unavailable`"),
-        ])
+        body_errors(&[(422, "`validation_failed`, `unknown_group`, `empty_group`"), (503, "`unavailable`")])
     }
 }
 

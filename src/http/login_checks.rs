@@ -14,7 +14,7 @@ use utoipa::{IntoResponses, ToSchema};
 use super::AppState;
 use super::accounts::{AccountView, Names, named, not_found};
 use super::admission::{Caller, NoQuery, optional_json_body};
-use super::problem::{Problem, errors};
+use super::problem::{Problem, body_errors};
 use super::task_requests::{NoFields, no_fields};
 use crate::account::AccountKey;
 use crate::callback::event::ErrorView;
@@ -54,13 +54,8 @@ struct CheckErrors;
 
 impl IntoResponses for CheckErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
+        body_errors(&[
             (404, "`not_found`"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
             (422, "`validation_failed`"),
             (503, "`unavailable`: the same request again is safe"),
         ])

@@ -13,7 +13,7 @@ use utoipa::{IntoResponses, PartialSchema, ToSchema};
 use super::AppState;
 use super::admission::{Caller, NoQuery, json_body};
 use super::list_body;
-use super::problem::{Problem, errors};
+use super::problem::{Problem, body_errors};
 use super::tasks::TaskView;
 use crate::article::{ExternalId, FieldError};
 use crate::json::InvalidJson;
@@ -49,12 +49,7 @@ struct LookupErrors;
 
 impl IntoResponses for LookupErrors {
     fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
+        body_errors(&[
             (422, "`validation_failed`: not a list of at most 1,000 `external_ids`, all of them strings"),
             (503, "`unavailable`"),
         ])

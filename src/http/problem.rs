@@ -282,6 +282,19 @@ pub(super) fn errors(answers: &[(u16, &str)]) -> BTreeMap<String, RefOr<openapi:
     answers.iter().map(answer).collect()
 }
 
+/// The error answers of a call that takes a body: what any of them may answer, and its own, which go before.
+pub(super) fn body_errors(own: &[(u16, &str)]) -> BTreeMap<String, RefOr<openapi::Response>> {
+    let mut answers = errors(&[
+        (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
+        (401, "`unauthorized`"),
+        (403, "`forbidden`"),
+        (413, "`payload_too_large`"),
+        (415, "`unsupported_media_type`"),
+    ]);
+    answers.extend(errors(own));
+    answers
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, NoQuery, idempotency_key, json_body};
-use super::problem::{Kind, Problem, errors};
+use super::problem::{Kind, Problem, body_errors};
 use crate::account::GroupCode;
 use crate::article::{PublishRequest, Submission};
 use crate::callback::event::ErrorView;
@@ -109,13 +109,8 @@ struct PublishErrors;
 
 impl IntoResponses for PublishErrors {
     fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
+        body_errors(&[
             (409, "`duplicate_external_id`: strict mode; also holds `task` and `hint`"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
             (422, "`validation_failed`, `unknown_group`, `empty_group`"),
             (503, "`unavailable`: the same request again is safe"),
         ])

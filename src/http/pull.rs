@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, NoQuery, json_body};
-use super::problem::{Kind, Problem, errors};
+use super::problem::{Kind, Problem, body_errors};
 use crate::account::{ACCOUNT_ID_MAX, bad_account_id};
 use crate::article::Content;
 use crate::connector::http_bridge::{LEASE_ID_MAX, PLATFORM};
@@ -219,12 +219,7 @@ struct ClaimErrors;
 
 impl IntoResponses for ClaimErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
+        body_errors(&[
             (422, "`validation_failed`: also an account that is not there, or that articles are sent to"),
             (503, "`unavailable`: the same request again is safe"),
         ])
@@ -235,14 +230,9 @@ struct HeartbeatErrors;
 
 impl IntoResponses for HeartbeatErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
+        body_errors(&[
             (404, "`not_found`"),
             (409, "`conflict`: it is not the robot's any more; do not post it"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
             (422, "`validation_failed`"),
             (503, "`unavailable`: the same request again is safe"),
         ])

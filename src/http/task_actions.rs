@@ -13,7 +13,7 @@ use utoipa::{IntoResponses, ToSchema};
 use super::AppState;
 use super::accounts::AccountKeyView;
 use super::admission::{Caller, NoQuery, json_body, optional_json_body};
-use super::problem::{Kind, Problem, errors};
+use super::problem::{Kind, Problem, body_errors};
 use super::task_requests::{AccountsBody, NoFields, RetryBody, accounts, no_fields, retry_request};
 use super::tasks::{TaskView, id};
 use crate::fields::FieldError;
@@ -76,14 +76,9 @@ pub(super) struct ActionErrors;
 
 impl IntoResponses for ActionErrors {
     fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
-        errors(&[
-            (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
-            (401, "`unauthorized`"),
-            (403, "`forbidden`"),
+        body_errors(&[
             (404, "`not_found`"),
             (409, "`conflict`: the state does not allow it; `detail` says which state that is"),
-            (413, "`payload_too_large`"),
-            (415, "`unsupported_media_type`"),
             (422, "`validation_failed`, `unknown_group`, `empty_group`: nothing was changed"),
             (503, "`unavailable`: the same request again is safe"),
         ])

@@ -6,7 +6,8 @@ use sqlx::PgTransaction;
 use uuid::Uuid;
 
 use super::locks::{
-    Unfinished, bound_to_site, lane_has_expired, lock_account, lock_groups_of, lock_tenant, unfinished,
+    Unfinished, bound_to_site, lane_has_expired, lock_account, lock_groups_of, lock_tenant, lock_whole,
+    unfinished,
 };
 use super::{Store, StoreError};
 use crate::account::{ACCOUNTS_MAX, AccountInput, AccountKey, Credentials};
@@ -314,13 +315,9 @@ impl Store {
         key: &AccountKey,
     ) -> Result<AccountDeleted, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        lock_tenant(tenant_id, &mut transaction).await?;
-        let stored = lock_account(tenant_id, key, &mut transaction).await?;
-        if stored.is_none_or(|stored| stored.hidden) {
+        let Some((groups, unfinished)) = lock_whole(tenant_id, key, &mut transaction).await? else {
             return Ok(AccountDeleted::Absent);
-        }
-        let groups = lock_groups_of(tenant_id, key, &mut transaction).await?;
-        let unfinished = unfinished(tenant_id, key, &mut transaction).await?;
+        };
         if unfinished != Unfinished::default() {
             return Ok(AccountDeleted::Unfinished(unfinished));
         }

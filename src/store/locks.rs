@@ -149,6 +149,22 @@ pub(super) async fn bound_to_site(
     Ok(counts.fetch_one(&mut **transaction).await?)
 }
 
+/// Locks an account that is there and its groups, which waits for what is being accepted for it, and says which groups they
+/// are and what of it is unfinished then; none if it is not there.
+pub(super) async fn lock_whole(
+    tenant_id: Uuid,
+    key: &AccountKey,
+    transaction: &mut PgTransaction<'_>,
+) -> Result<Option<(Vec<String>, Unfinished)>, StoreError> {
+    lock_tenant(tenant_id, transaction).await?;
+    let stored = lock_account(tenant_id, key, transaction).await?;
+    if stored.is_none_or(|stored| stored.hidden) {
+        return Ok(None);
+    }
+    let groups = lock_groups_of(tenant_id, key, transaction).await?;
+    Ok(Some((groups, unfinished(tenant_id, key, transaction).await?)))
+}
+
 /// Locks an account's lane: no publication is found expired, and none claimed, until the account is written.
 pub(super) async fn lane_has_expired(
     tenant_id: Uuid,

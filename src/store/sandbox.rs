@@ -7,7 +7,7 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::locks::{lock_account, lock_groups_of, lock_tenant, unfinished};
+use super::locks::lock_whole;
 use super::{Store, StoreError, Unfinished};
 use crate::account::AccountKey;
 
@@ -287,15 +287,11 @@ impl Store {
         key: &AccountKey,
     ) -> Result<SandboxEmptied, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        lock_tenant(tenant_id, &mut transaction).await?;
-        let stored = lock_account(tenant_id, key, &mut transaction).await?;
-        if stored.is_none_or(|stored| stored.hidden) {
+        let Some((_, unfinished)) = lock_whole(tenant_id, key, &mut transaction).await? else {
             return Ok(SandboxEmptied::Absent);
-        }
-        // Waits for what is being accepted for it.
-        lock_groups_of(tenant_id, key, &mut transaction).await?;
+        };
         // A draft has not been anywhere yet.
-        let unfinished = Unfinished { draft: 0, ..unfinished(tenant_id, key, &mut transaction).await? };
+        let unfinished = Unfinished { draft: 0, ..unfinished };
         if unfinished != Unfinished::default() {
             return Ok(SandboxEmptied::Unfinished(unfinished));
         }

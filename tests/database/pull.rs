@@ -214,13 +214,14 @@ async fn a_try_whose_end_is_known_does_not_count_as_attempted() {
 
 #[tokio::test]
 async fn robots_that_fetch_at_once_never_get_the_same_article() {
+    const ROBOTS: usize = 16;
     in_world(async |world: &World| {
         let api = world.start().await;
         hire(&api).await;
         put(&api, &json!({"max_in_flight": 30})).await.ok();
         let tasks = (0..40).map(|n| world.new_task(&format!("a{n}"), "robot")).collect::<Vec<_>>();
         world.accept(&tasks).await;
-        // Four robots, each as fast as it can.
+        // Each as fast as it can.
         let fetch = || {
             let api = api.clone();
             async move {
@@ -231,12 +232,12 @@ async fn robots_that_fetch_at_once_never_get_the_same_article() {
                 got
             }
         };
-        let got = at_once((0..4).map(|_| fetch())).await.concat();
+        let got = at_once((0..ROBOTS).map(|_| fetch())).await.concat();
         assert_eq!(got.len(), 30, "no more than it may have in hand");
         assert_eq!(ids(&got).into_iter().collect::<HashSet<_>>().len(), 30);
         // And again, when all their leases ran out.
         world.advance(LEASE + 1);
-        let again = at_once((0..4).map(|_| fetch())).await.concat();
+        let again = at_once((0..ROBOTS).map(|_| fetch())).await.concat();
         assert_eq!(ids(&again).into_iter().collect::<HashSet<_>>(), ids(&got).into_iter().collect());
         assert_eq!(again.len(), 30);
         assert!(again.iter().all(|job| job["attempted_before"] == true));

@@ -323,7 +323,7 @@ async fn a_search_that_comes_back_heals_what_nobody_knew() {
 
 #[tokio::test]
 async fn by_chance_everything_goes_wrong_and_each_article_is_there_once() {
-    const ARTICLES: usize = 24;
+    const ARTICLES: usize = 40;
     in_world(async |world: &World| {
         let mut plan = world.plan();
         plan.retries = "1s,1s,1s,1s,1s,1s,1s,1s".parse().unwrap();
