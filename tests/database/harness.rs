@@ -42,7 +42,7 @@ use crate::invariants;
 
 /// How long anything may take before the test fails. It only ends what would hang for ever: the longest waits take some
 /// seconds on a machine of their own, and many times that on one that is shared.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
 /// Worlds at once: each opens up to 36 connections for its service and some of its own.
 static PLACES: Semaphore = Semaphore::const_new(8);
