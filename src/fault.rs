@@ -3,7 +3,8 @@
 //!
 //! `PUBLISH_FAULT_AT=journal.written.draft:3:abort` ends the process when it comes to that point for the third time, without
 //! any cleaning up; `…:stop` stops it there by SIGSTOP until somebody continues it. `PUBLISH_FAULT_BLIND=true` takes out the
-//! search before an article is made, to show that the suite notices.
+//! search before an article is made, to show that the suite notices. `PUBLISH_FAULT_SETTLE=4` has every platform settled
+//! within so many seconds, as the suite's platforms are.
 
 /// Every point, as `place` or `place.what`.
 pub const POINTS: [&str; 28] = [
@@ -43,6 +44,13 @@ mod off {
     #[inline]
     pub fn point(_: &str, _: &str) {}
 
+    /// The settle time that all platforms are given: none.
+    #[inline]
+    #[must_use]
+    pub fn settle_time() -> Option<std::time::Duration> {
+        None
+    }
+
     /// Whether the search before an article is made is taken out: it is not.
     #[inline]
     #[must_use]
@@ -52,10 +60,10 @@ mod off {
 }
 
 #[cfg(not(feature = "faults"))]
-pub use off::{is_blind, point};
+pub use off::{is_blind, point, settle_time};
 
 #[cfg(feature = "faults")]
-pub use on::{is_blind, point};
+pub use on::{is_blind, point, settle_time};
 
 #[cfg(feature = "faults")]
 mod on {
@@ -98,6 +106,16 @@ mod on {
     pub fn is_blind() -> bool {
         static BLIND: OnceLock<bool> = OnceLock::new();
         *BLIND.get_or_init(|| std::env::var_os("PUBLISH_FAULT_BLIND").is_some_and(|value| value == "true"))
+    }
+
+    /// The settle time that all platforms are given, if any is.
+    #[must_use]
+    pub fn settle_time() -> Option<Duration> {
+        static SETTLE: OnceLock<Option<Duration>> = OnceLock::new();
+        *SETTLE.get_or_init(|| {
+            let seconds = std::env::var("PUBLISH_FAULT_SETTLE").ok()?.parse().ok()?;
+            Some(Duration::from_secs(seconds))
+        })
     }
 
     fn armed() -> Option<Armed> {

@@ -52,7 +52,9 @@ pub use check::AccountStanding;
 pub use due::{Due, Queue};
 pub use groups::{GroupPut, GroupRow};
 pub use history::{HistoryRow, HistorySource};
-pub use journal::{Came, Evidence, Intent, Journal, JournalEntry, NOT_PUBLISHED, OpenTries, Probe};
+pub use journal::{
+    ANSWER_LOST, Came, Evidence, Intent, Journal, JournalEntry, NOT_PUBLISHED, OpenTries, Probe,
+};
 pub use locks::Unfinished;
 pub use login_checks::AskedAccount;
 pub use logins::LOGIN_EXPIRED;

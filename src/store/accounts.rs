@@ -5,10 +5,7 @@ use secrecy::zeroize::Zeroizing;
 use sqlx::PgTransaction;
 use uuid::Uuid;
 
-use super::locks::{
-    Unfinished, bound_to_site, lane_has_expired, lock_account, lock_groups_of, lock_tenant, lock_whole,
-    unfinished,
-};
+use super::locks::{Unfinished, bound_to_site, lane_has_expired, lock_account, lock_tenant, lock_whole};
 use super::{Store, StoreError};
 use crate::account::{ACCOUNTS_MAX, AccountInput, AccountKey, Credentials};
 use crate::vault::{CannotOpen, Place, Vault};

@@ -7,7 +7,7 @@ use sqlx::PgTransaction;
 use uuid::Uuid;
 
 use super::hold::{Before, moving};
-use super::{Move, NOT_PUBLISHED, Published, Store, StoreError, TaskRow, Telling, columns};
+use super::{ANSWER_LOST, Move, NOT_PUBLISHED, Published, Store, StoreError, TaskRow, Telling, columns};
 use crate::account::AccountKey;
 use crate::article::ExternalId;
 use crate::task::act::{self, Fate, HeldTask, Refusal, RetryRequest, Retrying};
@@ -74,7 +74,7 @@ impl Store {
                         error: Some(act::cancelled(one.status)),
                         reason: "cancelled_by_caller",
                         // What is open can be a draft only, which is removed.
-                        outcome: Some("answer_lost"),
+                        outcome: Some(ANSWER_LOST),
                         ..moving(tenant_id, one, Status::Failed)
                     });
                     did.cancelled.push(account);

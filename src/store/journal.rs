@@ -12,6 +12,9 @@ use crate::retry::interval;
 /// The word for a try of which it was proven that it published nothing and no longer will.
 pub const NOT_PUBLISHED: &str = "not_published";
 
+/// The word for a try of which nobody can say what came of it.
+pub const ANSWER_LOST: &str = "answer_lost";
+
 /// What is written between two steps of a run: what the one before came to, and what is about to be done.
 #[derive(Debug, Clone)]
 pub struct JournalEntry<'a> {
@@ -96,6 +99,8 @@ pub struct Journal {
     pub disproved: i64,
     /// The draft that is to be published.
     pub draft_id: Option<String>,
+    /// The drafts that somebody has asked to publish, and nobody knows, or only the time says, that nothing comes of it.
+    pub asked: Vec<String>,
     /// The drafts that somebody was about to remove.
     pub removing: Vec<String>,
 }
@@ -130,7 +135,7 @@ impl Store {
                     sweep_at = CASE WHEN status <> 'running' THEN now() + $4::interval + $5::interval END,
                     attempts = attempts + CASE WHEN $8::text = 'publish' THEN 1 ELSE 0 END,
                     drafts = drafts + CASE WHEN $8::text = 'draft' THEN 1 ELSE 0 END,
-                    draft_id = CASE WHEN status = 'running' THEN coalesce($9, $10, draft_id) ELSE draft_id END,
+                    draft_id = CASE WHEN status = 'running' THEN coalesce($9, CASE WHEN $8 <> 'remove' THEN $10 END, draft_id) ELSE draft_id END,
                     updated_at = CASE WHEN status = 'running' THEN now() + $4::interval ELSE updated_at END
                 WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3
                     AND (status = 'running' OR sweep_at IS NOT NULL)
@@ -222,6 +227,8 @@ impl Store {
                 (extract(epoch FROM now() + $4::interval - min(started_at) FILTER (WHERE open)))::float8 AS since,
                 (extract(epoch FROM now() + $4::interval - max(over_at) FILTER (WHERE open)))::float8 AS over,
                 count(*) FILTER (WHERE outcome = $5 AND round = $3) AS "disproved!",
+                coalesce(array_agg(DISTINCT remote_id) FILTER (WHERE kind = 'publish'
+                    AND (ended_at IS NULL OR outcome IN ($5, $6))), '{}') AS "asked!: Vec<Option<String>>",
                 coalesce(array_agg(DISTINCT remote_id) FILTER (WHERE kind = 'remove'), '{}') AS "removing!: Vec<Option<String>>",
                 (SELECT draft_id FROM publications WHERE tenant_id = $1 AND publication_id = $2) AS draft_id
             FROM (
@@ -232,6 +239,7 @@ impl Store {
             round,
             self.clock.skew() as _,
             NOT_PUBLISHED,
+            ANSWER_LOST,
         )
         .fetch_one(&self.pool)
         .await?;
@@ -241,8 +249,9 @@ impl Store {
             since: row.since.map(seconds),
             over: row.over.map(seconds),
         };
+        let asked = row.asked.into_iter().flatten().collect();
         let removing = row.removing.into_iter().flatten().collect();
-        Ok(Journal { open, disproved: row.disproved, draft_id: row.draft_id, removing })
+        Ok(Journal { open, disproved: row.disproved, draft_id: row.draft_id, asked, removing })
     }
 }
 

@@ -4,7 +4,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
-use super::{Evidence, Store, StoreError};
+use super::{ANSWER_LOST, Evidence, Store, StoreError};
 use crate::task::state::Status;
 
 mod states;
@@ -223,7 +223,7 @@ impl Store {
                 url: Some(url),
                 remote_id,
                 strays: true,
-                outcome: Some("answer_lost"),
+                outcome: Some(ANSWER_LOST),
                 ..step(Status::Running, Status::Success)
             },
         ];

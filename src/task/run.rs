@@ -61,6 +61,7 @@ enum Last {
     /// And when it began to look, since the platform may have answered at once.
     Saw(Sighting, TimeDelta),
     Ready,
+    Removed,
     Did(Action, Verdict),
 }
 
@@ -72,6 +73,8 @@ pub struct Run {
     prepared: bool,
     /// A draft was made in this run, so that a look must see it.
     drafted: bool,
+    /// The drafts that were removed in this run.
+    removed: Vec<String>,
     /// Sending is the look-up.
     asks: bool,
     last: Last,
@@ -81,7 +84,15 @@ impl Run {
     /// A run that begins, of a publication whose journal says that.
     #[must_use]
     pub fn begin(terms: Terms, journal: Journal) -> Self {
-        Self { terms, journal, prepared: false, drafted: false, asks: false, last: Last::Nothing }
+        Self {
+            terms,
+            journal,
+            prepared: false,
+            drafted: false,
+            removed: Vec::new(),
+            asks: false,
+            last: Last::Nothing,
+        }
     }
 
     /// What the journal says by now.
@@ -122,8 +133,15 @@ impl Run {
         self.last = Last::Ready;
     }
 
+    /// Takes in that a draft is gone, or is public: a look tells which.
+    pub fn removed(&mut self, id: String) {
+        self.removed.push(id);
+        self.last = Last::Removed;
+    }
+
     /// Takes in what a request came to, `now` after the run began.
     pub fn did(&mut self, action: Action, verdict: Verdict, now: TimeDelta) {
+        let published = self.to_publish(action).map(str::to_owned);
         match &verdict {
             Verdict::Drafted(id) => {
                 self.drafted = true;
@@ -135,6 +153,7 @@ impl Run {
                 open.tries += 1;
                 open.since = open.since.or(Some(-now));
                 open.over = Some(-now);
+                self.journal.asked.extend(published);
             }
             _ => {}
         }
@@ -149,7 +168,7 @@ impl Run {
                 0 => self.make(),
                 _ => outcome_unknown("the platform cannot be searched"),
             },
-            Last::Nothing => Step::Look,
+            Last::Nothing | Last::Removed => Step::Look,
             Last::Saw(sighting, began) => self.after_look(sighting, *began, now),
             Last::Ready => self.make(),
             Last::Did(action, verdict) => self.after_request(*action, verdict, now),
@@ -191,10 +210,21 @@ impl Run {
     /// Nothing was public when the look began: what was sent before can still become so, or the next step is due.
     fn not_public(&self, seen: &[Marked], began: TimeDelta) -> Step {
         let draft = self.chosen(seen);
+        let in_the_way = self.in_the_way(seen, draft);
         match self.unsettled(began) {
             // Published by its id, it is the same article however often that is asked for.
-            _ if draft.is_some() && self.may_follow() => Step::Do(Action::Publish, draft),
+            _ if draft.is_some() && in_the_way.is_none() && self.may_follow() => {
+                Step::Do(Action::Publish, draft.map(str::to_owned))
+            }
             Some(left) => wait(UNSETTLED, left),
+            None if let Some(id) = in_the_way => {
+                if self.removed.iter().any(|removed| removed == id) {
+                    return Step::Settle(
+                        self.transient(draft_in_the_way("it is shown after it was removed")),
+                    );
+                }
+                Step::Do(Action::Remove, Some(id.to_owned()))
+            }
             None if self.drafted && draft.is_none() => {
                 let message = "the draft that was just made is not on the platform any more";
                 Step::Settle(self.transient(Failure::new("draft_vanished", message)))
@@ -214,13 +244,32 @@ impl Run {
     }
 
     /// Of several drafts, the one whose id we stored, then the oldest; never one that somebody was about to remove.
-    fn chosen(&self, seen: &[Marked]) -> Option<String> {
+    fn chosen<'a>(&self, seen: &'a [Marked]) -> Option<&'a str> {
         if self.terms.guarantee != Guarantee::DraftThenPublish {
             return None;
         }
         let mut free = seen.iter().filter(|one| !self.journal.removing.contains(&one.id));
         let stored = free.clone().find(|one| Some(&one.id) == self.journal.draft_id.as_ref());
-        stored.or_else(|| free.next()).map(|one| one.id.clone())
+        stored.or_else(|| free.next()).map(|one| one.id.as_str())
+    }
+
+    /// The draft that a request to publish was about, which follows a look.
+    fn to_publish(&self, action: Action) -> Option<&str> {
+        match (&self.last, action) {
+            (Last::Saw(Sighting::Seen(seen), _), Action::Publish) => self.chosen(seen),
+            _ => None,
+        }
+    }
+
+    /// A draft beside the chosen one that somebody has asked to publish, or was about to remove. A request may be carried out
+    /// later than any settle time, and of one that is gone it publishes nothing: so it has to go before another follows.
+    fn in_the_way<'a>(&self, seen: &'a [Marked], chosen: Option<&str>) -> Option<&'a str> {
+        if self.terms.guarantee != Guarantee::DraftThenPublish {
+            return None;
+        }
+        let Journal { asked, removing, .. } = &self.journal;
+        let mut others = seen.iter().map(|one| &one.id).filter(|id| Some(id.as_str()) != chosen);
+        others.find(|id| asked.contains(id) || removing.contains(id)).map(String::as_str)
     }
 
     /// The step that makes the article.
@@ -284,9 +333,10 @@ impl Run {
         (interval(self.terms.settle) - over).to_std().ok().filter(|left| !left.is_zero())
     }
 
-    /// The account is left alone; what may have got in before is looked up afterwards.
+    /// The account is left alone; what may have got in before is looked up afterwards. No time at all counts as none that was
+    /// named: it would be asked again at once, and again, since a pause counts no try.
     fn pause(&self, pause: &Pause) -> Step {
-        let wait = pause.wait.unwrap_or(PAUSE_DEFAULT).min(PAUSE_MAX);
+        let wait = pause.wait.filter(|wait| !wait.is_zero()).unwrap_or(PAUSE_DEFAULT).min(PAUSE_MAX);
         if self.journal.open.tries == 0 {
             return Step::Settle(Outcome::Parked { failure: pause.failure.clone(), wait });
         }
@@ -304,6 +354,16 @@ impl Run {
 /// The oldest that is public.
 fn public(seen: &[Marked]) -> Option<&Remote> {
     seen.iter().find_map(|one| one.public.as_ref())
+}
+
+/// A draft of an earlier try is still there, and nothing can be done beside it.
+#[must_use]
+pub fn draft_in_the_way(why: &str) -> Failure {
+    let message = format!(
+        "a draft of an earlier try is on the platform and could yet be published, so no other is made beside it: {why}; if \
+         this stays so, remove it there"
+    );
+    Failure::new("draft_in_the_way", message)
 }
 
 fn wait(why: &str, wait: Duration) -> Step {

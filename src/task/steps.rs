@@ -10,15 +10,33 @@ use std::time::{Duration, Instant};
 use chrono::TimeDelta;
 use uuid::Uuid;
 
-use super::run::{Action, Outcome, Run, Step, Terms};
-use super::work::{ANSWER_LOST, ASK_WAIT, RATE_LIMITED, Worker, end};
-use crate::connector::{Connector, Guarantee, Job, Sighting, Verdict};
+use super::run::{Action, Outcome, Run, Step, Terms, draft_in_the_way};
+use super::work::{ASK_WAIT, RATE_LIMITED, Worker, end};
+use crate::connector::{Connector, Guarantee, Job, Prepared, Removal, Sighting, Verdict};
 use crate::fault;
 use crate::retry::interval;
-use crate::store::{Came, Claimed, Evidence, Intent, Journal, JournalEntry, Move, Probe, StoreError};
+use crate::store::{
+    ANSWER_LOST, Came, Claimed, Evidence, Intent, Journal, JournalEntry, Move, Probe, StoreError,
+};
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
 use crate::telemetry::metrics;
+
+/// What is noted of a draft that was removed.
+pub(super) const REMOVED: &str = "the draft is gone";
+
+/// What is noted of one that became public before.
+pub(super) const IS_PUBLIC: &str = "it is public, so it was left alone";
+
+const NO_ANSWER: &str = "no answer in time";
+
+/// What a call came to.
+enum Called {
+    Ready(Prepared),
+    /// Gone, or public; and which.
+    Removed(&'static str),
+    Came(Verdict),
+}
 
 /// A publication in hand.
 struct Hand<'a> {
@@ -121,9 +139,8 @@ impl Worker {
         let unanswered = journal.open.tries - journal.open.accepted;
         Terms {
             guarantee: connector.map_or(Guarantee::NativeKey, |connector| connector.guarantee()),
-            settle: connector
-                .map_or(Duration::ZERO, |connector| connector.settle_time())
-                .min(self.limits.lease),
+            settle: fault::settle_time()
+                .unwrap_or_else(|| connector.map_or(Duration::ZERO, |connector| connector.settle_time())),
             prepares: connector.is_some_and(|connector| connector.prepares(job)),
             tries: one.tries.into(),
             next_wait: self.retries.wait(wait(one.tries.into())),
@@ -196,45 +213,55 @@ impl Hand<'_> {
             return Ok(false);
         }
         self.job.until = until;
-        self.job.draft_id = draft.or(self.job.draft_id.take());
+        let known = self.job.draft_id.take();
+        self.job.draft_id = draft.or_else(|| known.clone());
         fault::point("call.begun", action.as_str());
-        let verdict = match action {
-            Action::Prepare => {
-                match self.worker.within_call(self.job.until, connector.prepare(&self.job)).await {
-                    Some(Ok(prepared)) => {
-                        self.job.prepared = prepared;
-                        None
-                    }
-                    Some(Err(verdict)) => Some(verdict),
-                    None => Some(no_answer()),
-                }
-            }
-            Action::Draft => Some(
-                self.worker
-                    .within_call(self.job.until, connector.draft(&self.job))
-                    .await
-                    .unwrap_or_else(no_answer),
-            ),
-            Action::Publish => Some(
-                self.worker
-                    .within_call(self.job.until, connector.publish(&self.job))
-                    .await
-                    .unwrap_or_else(no_answer),
-            ),
-        };
+        let called = self.call(connector, action).await;
         fault::point("call.ended", action.as_str());
         let evidence = self.job.trace.take();
-        let Some(verdict) = verdict else {
-            self.run.ready();
-            self.answer = Some(("everything is ready".to_owned(), evidence));
-            return Ok(true);
+        let said = match called {
+            Called::Ready(prepared) => {
+                self.job.prepared = prepared;
+                self.run.ready();
+                "everything is ready".to_owned()
+            }
+            Called::Removed(how) => {
+                let removed = std::mem::replace(&mut self.job.draft_id, known).unwrap_or_default();
+                self.job.draft_id.take_if(|known| *known == removed);
+                self.run.removed(removed);
+                how.to_owned()
+            }
+            Called::Came(verdict) => {
+                if let Verdict::Drafted(id) = &verdict {
+                    self.job.draft_id = Some(id.clone());
+                }
+                let said = describe(&verdict);
+                self.run.did(action, verdict, self.now());
+                said
+            }
         };
-        if let Verdict::Drafted(id) = &verdict {
-            self.job.draft_id = Some(id.clone());
-        }
-        self.answer = Some((describe(&verdict), evidence));
-        self.run.did(action, verdict, self.now());
+        self.answer = Some((said, evidence));
         Ok(true)
+    }
+
+    async fn call(&self, connector: &Arc<dyn Connector>, action: Action) -> Called {
+        let (until, job) = (self.job.until, &self.job);
+        let came = |verdict: Option<Verdict>| Called::Came(verdict.unwrap_or_else(no_answer));
+        match action {
+            Action::Prepare => match self.worker.within_call(until, connector.prepare(job)).await {
+                Some(Ok(prepared)) => Called::Ready(prepared),
+                Some(Err(verdict)) => Called::Came(verdict),
+                None => Called::Came(no_answer()),
+            },
+            Action::Draft => came(self.worker.within_call(until, connector.draft(job)).await),
+            Action::Publish => came(self.worker.within_call(until, connector.publish(job)).await),
+            Action::Remove => match self.worker.within_call(until, connector.remove(job)).await {
+                Some(Removal::Gone) => Called::Removed(REMOVED),
+                Some(Removal::Public) => Called::Removed(IS_PUBLIC),
+                Some(Removal::Unknown(why)) => Called::Came(Verdict::Transient(draft_in_the_way(&why))),
+                None => Called::Came(Verdict::Transient(draft_in_the_way(NO_ANSWER))),
+            },
+        }
     }
 
     /// What is left of a look when the search before an article is made is taken out: only the draft that this run made.
@@ -375,7 +402,7 @@ pub fn request_id(publication_id: Uuid, fence: i32, step: i32) -> String {
 }
 
 fn no_answer() -> Verdict {
-    Verdict::Unknown("no answer in time".to_owned())
+    Verdict::Unknown(NO_ANSWER.to_owned())
 }
 
 fn describe(verdict: &Verdict) -> String {

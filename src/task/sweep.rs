@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 
-use super::steps::{Looked, request_id};
+use super::steps::{IS_PUBLIC, Looked, REMOVED, request_id};
 use super::work::Worker;
 use crate::connector::{Job, Marked, Removal, Sighting};
 use crate::fault;
@@ -132,8 +132,8 @@ fn sweeping<'a>(
 
 fn told((step, removal, evidence): &(i32, Removal, Evidence)) -> Came<'_> {
     let (outcome, detail) = match removal {
-        Removal::Gone => (Some("done"), "the draft is gone"),
-        Removal::Public => (Some("rejected"), "it is public, so it was left alone"),
+        Removal::Gone => (Some("done"), REMOVED),
+        Removal::Public => (Some("rejected"), IS_PUBLIC),
         Removal::Unknown(why) => (None, why.as_str()),
     };
     Came { step: *step, outcome, detail, draft_id: None, evidence: evidence.clone() }

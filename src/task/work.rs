@@ -18,7 +18,7 @@ use crate::clock::SharedClock;
 use crate::connector::{Connector, Failure, http_bridge};
 use crate::fault;
 use crate::retry::{Schedule, interval};
-use crate::store::{ClaimLimits, Due, LOGIN_EXPIRED, Move, Store, StoreError, Telling};
+use crate::store::{ANSWER_LOST, ClaimLimits, Due, LOGIN_EXPIRED, Move, Store, StoreError, Telling};
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
 use crate::telemetry::metrics::Metrics;
@@ -35,7 +35,6 @@ const REST_MIN: Duration = Duration::from_millis(20);
 pub(super) const ASK_WAIT: Duration = Duration::from_mins(1);
 
 /// The error code of what was sent, and nobody has said what came of it.
-pub(super) const ANSWER_LOST: &str = "answer_lost";
 
 /// Why an account is left alone for a while.
 pub(super) const RATE_LIMITED: &str = "rate_limited";

@@ -328,7 +328,6 @@ async fn the_site_of_an_account_stays_while_something_may_be_on_it() {
         let waits = "UPDATE publications SET status = 'submitted', lease_until = NULL, lease_owner = NULL";
         world.execute(waits).await;
         world.execute("UPDATE lanes SET in_flight = 0").await;
-        world.execute("UPDATE tasks SET status = 'submitted'").await;
         world
             .execute(
                 "INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at, ended_at, outcome)

@@ -1,5 +1,6 @@
 //! The database's side: one publication, its journal, and the statements that change them, each in one piece.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -67,6 +68,7 @@ impl Pace {
 pub(crate) enum Kind {
     Draft,
     Publish,
+    Remove,
 }
 
 /// A row of `attempts` whose outcome is not known; what is known has gone, but for the counts that remain of it.
@@ -74,6 +76,8 @@ pub(crate) enum Kind {
 pub(crate) struct Attempt {
     pub(crate) fence: u8,
     pub(crate) kind: Kind,
+    /// The draft that is to be published.
+    pub(crate) draft: Option<u8>,
     /// The age of `started_at`.
     pub(crate) started: i16,
     /// The age of `over_at`: negative while a holder may still begin it.
@@ -104,6 +108,8 @@ pub(crate) struct Database {
     /// How many tries of this round are known to have published nothing, after nobody knew.
     pub(crate) disproved: i64,
     pub(crate) open: Vec<Attempt>,
+    /// The drafts that somebody asked to publish, and of which only the time says that nothing comes of it.
+    pub(crate) asked: Vec<u8>,
     /// The drafts that somebody was about to remove.
     pub(crate) removing: Vec<u8>,
 }
@@ -125,6 +131,7 @@ impl Database {
             sweep: None,
             disproved: 0,
             open: Vec::new(),
+            asked: Vec::new(),
             removing: Vec::new(),
         }
     }
@@ -177,6 +184,11 @@ impl Database {
             },
             disproved: self.disproved,
             draft_id: self.draft_id.map(|id| id.to_string()),
+            asked: {
+                let open = self.open.iter().filter_map(|row| row.draft.as_ref());
+                let asked = self.asked.iter().chain(open).collect::<BTreeSet<_>>();
+                asked.into_iter().map(u8::to_string).collect()
+            },
             removing: self.removing.iter().map(u8::to_string).collect(),
         }
     }
@@ -200,16 +212,22 @@ impl Database {
     /// `disproved` of `Store::journal`.
     pub(crate) fn disprove(&mut self) {
         self.disproved += i64::try_from(self.open.len()).unwrap();
-        self.open.clear();
+        for row in self.open.drain(..) {
+            note(&mut self.asked, row.draft);
+        }
     }
 
     /// `tried` of `Store::journal`.
     pub(crate) fn tried(&mut self, fence: u8, kind: Kind, draft: Option<u8>) {
+        if kind == Kind::Remove {
+            note(&mut self.removing, draft);
+            return;
+        }
         self.draft_id = draft.or(self.draft_id);
         if kind == Kind::Draft {
             self.drafts = (self.drafts + 1).min(2);
         }
-        self.open.push(Attempt { fence, kind, started: 0, over: -self.pace.call(), accepted: false });
+        self.open.push(Attempt { fence, kind, draft, started: 0, over: -self.pace.call(), accepted: false });
     }
 
     /// What `task::work::end` and `Store::settle` make of an outcome; `settle` is the platform's settle time.
@@ -264,5 +282,14 @@ impl Database {
         self.tries = 0;
         self.disproved = 0;
         self.sweep = None;
+    }
+}
+
+/// Adds an id to those that are there, which are in order.
+pub(crate) fn note(ids: &mut Vec<u8>, id: Option<u8>) {
+    if let Some(id) = id
+        && let Err(at) = ids.binary_search(&id)
+    {
+        ids.insert(at, id);
     }
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use publish_ingest::connector::{Sighting, Verdict};
-use publish_ingest::task::run::{Action, Outcome, Run, Step};
+use publish_ingest::task::run::{Action, Outcome, Run, Step, draft_in_the_way};
 use publish_ingest::task::state::Status;
 
-use super::database::Database;
+use super::database::{Database, note};
 use super::plan::{Broken, Plan};
 use super::platform::{Request, What};
 
@@ -69,7 +69,7 @@ pub(crate) enum At {
     /// It saw that the call may be begun, and was stopped before it was.
     InTheGap(What),
     /// It waits for an answer to a request, which is there, or was carried out.
-    Calls { action: Action, request: Option<Request>, answer: Option<Verdict> },
+    Calls { what: What, request: Option<Request>, answer: Option<Verdict> },
     /// The look is written, the end is not.
     Ends(Outcome),
     /// The look is written, the wait is not.
@@ -197,6 +197,7 @@ impl Holding {
                 let draft = draft.map(|id| id.parse::<u8>().unwrap());
                 let what = match (action, draft) {
                     (Action::Draft, _) => What::Draft,
+                    (Action::Remove, Some(id)) => What::Remove(id),
                     (_, Some(id)) => What::Publish(id),
                     (_, None) => What::Create,
                 };
@@ -204,7 +205,9 @@ impl Holding {
                     return false;
                 }
                 self.until = plan.pace.call();
-                self.draft = draft.or(self.draft);
+                if action != Action::Remove {
+                    self.draft = draft.or(self.draft);
+                }
                 let apart = plan.broken == Some(Broken::LeaseApart);
                 self.at = if apart { At::Journals(what) } else { At::Armed(what) };
             }
@@ -285,25 +288,35 @@ impl Holding {
     }
 
     /// Takes in what a request came to.
-    pub(crate) fn did(&mut self, plan: &Plan, action: Action, verdict: Verdict) {
+    pub(crate) fn did(&mut self, plan: &Plan, what: What, verdict: Verdict) {
+        self.answer = true;
+        self.at = At::Decides;
+        let now = plan.pace.span(self.now);
+        let action = match what {
+            What::Draft => Action::Draft,
+            What::Create | What::Publish(_) => Action::Publish,
+            // It is gone, or public.
+            What::Remove(id) if verdict == Verdict::Accepted => return self.run.removed(id.to_string()),
+            What::Remove(_) => {
+                let verdict = Verdict::Transient(draft_in_the_way("it is not known what came of it"));
+                return self.run.did(Action::Remove, verdict, now);
+            }
+        };
         if let Verdict::Drafted(id) = &verdict {
             self.draft = Some(id.parse().unwrap());
         }
         self.unknown += u8::from(matches!(verdict, Verdict::Unknown(_)));
-        self.run.did(action, verdict, plan.pace.span(self.now));
-        self.answer = true;
-        self.at = At::Decides;
+        self.run.did(action, verdict, now);
     }
 
     /// Begins a call; where it is checked whether it may still be, and it may not, it came to nothing.
     pub(crate) fn call(&mut self, plan: &Plan, what: What, is_checked: bool) {
-        let action = if what == What::Draft { Action::Draft } else { Action::Publish };
         if is_checked && self.until == 0 {
-            self.did(plan, action, Verdict::Unknown("no answer in time".to_owned()));
+            self.did(plan, what, Verdict::Unknown("no answer in time".to_owned()));
             return;
         }
         let left = (self.until + plan.settle).max(1);
-        self.at = At::Calls { action, request: Some(Request { what, left }), answer: None };
+        self.at = At::Calls { what, request: Some(Request { what, left }), answer: None };
     }
 }
 
@@ -328,10 +341,7 @@ impl Sweeping {
                 }
                 let id = self.todo.remove(0);
                 database.sweep = Some(database.pace.lease());
-                if !database.removing.contains(&id) {
-                    database.removing.push(id);
-                    database.removing.sort_unstable();
-                }
+                note(&mut database.removing, Some(id));
                 self.until = database.pace.call();
                 self.at = SweepAt::Armed(id);
             }

@@ -233,7 +233,7 @@ fn step_of_run(run: &mut Holding, plan: &Plan, database: &mut Database, stale: &
         }
         At::Armed(what) => run.call(plan, what, true),
         At::InTheGap(what) => run.call(plan, what, false),
-        At::Calls { action, answer: Some(verdict), .. } => run.did(plan, action, verdict),
+        At::Calls { what, answer: Some(verdict), .. } => run.did(plan, what, verdict),
         At::Ends(outcome) => {
             run.settle(plan, database, &outcome, stale);
             return false;

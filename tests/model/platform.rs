@@ -23,7 +23,11 @@ pub(crate) enum What {
 impl What {
     /// As the journal names it.
     pub(crate) fn kind(self) -> Kind {
-        if self == Self::Draft { Kind::Draft } else { Kind::Publish }
+        match self {
+            Self::Draft => Kind::Draft,
+            Self::Create | Self::Publish(_) => Kind::Publish,
+            Self::Remove(_) => Kind::Remove,
+        }
     }
 }
 

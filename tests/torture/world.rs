@@ -257,6 +257,7 @@ fn settings(folder: &Path, without_search: bool) -> Vec<(&'static str, String)> 
         ("PUBLISH_OUTBOUND_ALLOW", "127.0.0.0/8".to_owned()),
         ("PUBLISH_ALLOW_HTTP", "true".to_owned()),
         ("PUBLISH_LEASE", format!("{}s", LEASE.as_secs())),
+        ("PUBLISH_FAULT_SETTLE", LEASE.as_secs().to_string()),
         ("PUBLISH_RETRY_SCHEDULE", waits("200ms,500ms")),
         ("PUBLISH_CALLBACK_SCHEDULE", waits("0s,200ms")),
         ("PUBLISH_CALLBACK_TIMEOUT", "1s".to_owned()),

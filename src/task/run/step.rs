@@ -13,6 +13,8 @@ pub enum Action {
     Draft,
     /// The article, or its draft, is published.
     Publish,
+    /// A draft is removed that may yet be published by an earlier request.
+    Remove,
 }
 
 impl Action {
@@ -23,6 +25,7 @@ impl Action {
             Self::Prepare => "prepare",
             Self::Draft => "draft",
             Self::Publish => "publish",
+            Self::Remove => "remove",
         }
     }
 }
@@ -32,7 +35,7 @@ impl Action {
 pub enum Step {
     /// Look for what carries the mark.
     Look,
-    /// Note the intent, then do it; where a draft is to be published, this one.
+    /// Note the intent, then do it; where a draft is to be published or removed, this one.
     Do(Action, Option<String>),
     /// It is over.
     Settle(Outcome),

@@ -273,7 +273,7 @@ fn a_draft_is_made_looked_for_again_and_published_by_its_id() {
 }
 
 #[test]
-fn of_several_drafts_the_stored_one_wins_then_the_oldest_and_none_that_is_being_removed() {
+fn of_several_drafts_the_stored_one_wins_then_the_oldest_once_those_are_gone_that_were_to_be_removed() {
     let seen = || Sighting::Seen(vec![draft("3"), draft("4"), draft("5")]);
     let chosen = |draft_id: Option<&str>, removing: &[&str]| {
         let journal = Journal {
@@ -282,15 +282,16 @@ fn of_several_drafts_the_stored_one_wins_then_the_oldest_and_none_that_is_being_
             ..Journal::default()
         };
         match after_look(terms(Guarantee::DraftThenPublish, None), journal, seen()) {
-            Step::Do(Action::Publish, Some(id)) => id,
-            step => format!("{step:?}"),
+            Step::Do(action, Some(id)) => (action, id),
+            step => panic!("{step:?}"),
         }
     };
-    assert_eq!(chosen(None, &[]), "3");
-    assert_eq!(chosen(Some("5"), &[]), "5");
-    assert_eq!(chosen(Some("9"), &["3"]), "4");
-    assert_eq!(chosen(Some("5"), &["5"]), "3");
-    assert_eq!(chosen(None, &["3", "4", "5"]), "Do(Draft, None)");
+    let (publish, remove) = (|id: &str| (Action::Publish, id.into()), |id: &str| (Action::Remove, id.into()));
+    assert_eq!(chosen(None, &[]), publish("3"));
+    assert_eq!(chosen(Some("5"), &[]), publish("5"));
+    assert_eq!(chosen(Some("9"), &["3"]), remove("3"));
+    assert_eq!(chosen(Some("5"), &["5"]), remove("5"));
+    assert_eq!(chosen(None, &["3", "4", "5"]), remove("3"));
 }
 
 #[test]
@@ -321,4 +322,54 @@ fn a_pause_parks_the_account_and_costs_no_try() {
     assert_eq!(look(Journal::default(), Some(Duration::from_hours(99))), parked(PAUSE_MAX));
     let step = look(open(TimeDelta::seconds(1)), Some(Duration::from_secs(90)));
     assert!(matches!(step, Step::Wait { parks: true, accepted: false, .. }), "{step:?}");
+}
+
+/// Found by a hostile proxy: a request to publish that was carried out after the settle time, a retry, and two were public.
+#[test]
+fn a_draft_that_may_yet_be_published_goes_before_another_follows() {
+    let terms = terms(Guarantee::DraftThenPublish, Some(30));
+    let seen = |ids: &[&str]| Sighting::Seen(ids.iter().map(|id| draft(id)).collect());
+    let removing = Journal { removing: vec!["5".into()], ..Journal::default() };
+    let asked = Journal { asked: vec!["5".into()], draft_id: Some("6".into()), ..Journal::default() };
+    let remove = Step::Do(Action::Remove, Some("5".into()));
+    assert_eq!(after_look(terms, removing.clone(), seen(&["5"])), remove);
+    assert_eq!(after_look(terms, removing.clone(), seen(&["5", "6"])), remove);
+    assert_eq!(after_look(terms, asked.clone(), seen(&["5", "6"])), remove);
+    // Alone it is published, however often that was asked for.
+    let publish = |id: &str| Step::Do(Action::Publish, Some(id.into()));
+    assert_eq!(after_look(terms, Journal { draft_id: None, ..asked }, seen(&["5"])), publish("5"));
+    // What one run has asked for counts for its next look.
+    let mut run = Run::begin(terms, Journal::default());
+    run.saw(seen(&["5"]), NOW);
+    run.did(Action::Publish, Verdict::Unknown("w".into()), NOW);
+    assert_eq!(run.journal().asked, ["5"]);
+
+    let mut run = Run::begin(terms, removing.clone());
+    run.saw(seen(&["5", "6"]), NOW);
+    run.removed("5".into());
+    assert_eq!(run.next(NOW), Step::Look);
+    run.saw(seen(&["6"]), NOW);
+    assert_eq!(run.next(NOW), publish("6"));
+    run.removed("5".into());
+    run.saw(seen(&["5", "6"]), NOW);
+    let code = |step| match step {
+        Step::Settle(Outcome::Again { failure, .. }) => failure.code,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(code(run.next(NOW)), "draft_in_the_way", "not again and again");
+    let refused = Verdict::Transient(draft_in_the_way("w"));
+    let step = after(terms, removing, seen(&["5"]), Action::Remove, refused);
+    assert_eq!(code(step), "draft_in_the_way");
+}
+
+/// A platform that answers 429 with a pause of nothing was asked again as fast as it answered.
+#[test]
+fn a_pause_of_nothing_is_none_that_was_named() {
+    for (named, waits) in [(None, 60), (Some(0), 60), (Some(1), 1), (Some(1_000_000), 86_400)] {
+        let pause = Pause { failure: failure(), wait: named.map(Duration::from_secs) };
+        let step =
+            after_look(terms(Guarantee::Search, None), Journal::default(), Sighting::RateLimited(pause));
+        let parked = Outcome::Parked { failure: failure(), wait: Duration::from_secs(waits) };
+        assert_eq!(step, Step::Settle(parked));
+    }
 }
