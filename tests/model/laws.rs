@@ -53,7 +53,7 @@ impl Model for Plan {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
+        let mut laws = vec![
             Property::always(ONCE, |_, world: &World| world.platform.public() <= 1),
             Property::always(TRUE_SUCCESS, |_, world: &World| {
                 world.database.status != Status::Success || world.platform.public() > 0
@@ -79,7 +79,9 @@ impl Model for Plan {
                 })
             }),
             Property::always(ENDS, leads_to_an_end),
-        ]
+        ];
+        laws.retain(|law| Some(law.name) != self.ends);
+        laws
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) rests: bool,
     /// What is taken out.
     pub(crate) broken: Option<Broken>,
+    /// The law that is known to end here.
+    pub(crate) ends: Option<&'static str>,
     /// States of which it is known that they lead to an end.
     pub(crate) ending: Mutex<HashSet<u64>>,
 }
@@ -108,6 +110,7 @@ impl Plan {
             budget,
             rests: true,
             broken: None,
+            ends: None,
             ending: Mutex::default(),
         }
     }
@@ -127,13 +130,19 @@ impl Plan {
         Self { rests: false, ..self }
     }
 
+    /// The same, where that law is known to end.
+    pub(crate) fn but_for(self, law: &'static str) -> Self {
+        Self { ends: Some(law), ..self }
+    }
+
     /// What is explored, in a line.
     pub(crate) fn name(&self) -> String {
         let asked = if self.asks { ", asked by sending" } else { "" };
         let rests = if self.rests { "" } else { ", restored at once" };
         let without = self.broken.map(|broken| format!(", {broken:?}")).unwrap_or_default();
+        let but_for = self.ends.map(|law| format!(", but for \"{law}\"")).unwrap_or_default();
         let budget = self.budget.name();
-        format!("{}{asked}{rests}{without}, {budget}", self.guarantee.as_str())
+        format!("{}{asked}{rests}{without}, {budget}{but_for}", self.guarantee.as_str())
     }
 
     /// What a run goes by; the schedule of tries has no end.
