@@ -325,9 +325,10 @@ async fn the_site_of_an_account_stays_while_something_may_be_on_it() {
         assert_eq!(world.claim("w").await.len(), 1);
         assert_eq!(moved().await, Err(Unfinished { running: 1, ..Unfinished::default() }));
         // Only looked for, as where the address is mistyped and nobody answers.
-        let waits = "UPDATE publications SET status = 'submitted', lease_until = NULL, lease_owner = NULL";
+        let waits = "UPDATE publications SET status = 'submitted', lease_until = NULL, lease_owner = NULL,
+            counted_on = NULL";
         world.execute(waits).await;
-        world.execute("UPDATE lanes SET in_flight = 0").await;
+        world.execute("UPDATE lanes SET in_flight = 0, day_count = 0").await;
         world
             .execute(
                 "INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at, ended_at, outcome)
