@@ -52,7 +52,7 @@ pub use check::AccountStanding;
 pub use due::{Due, Queue};
 pub use groups::{GroupPut, GroupRow};
 pub use history::{HistoryRow, HistorySource};
-pub use journal::{Came, Evidence, Intent, Journal, JournalEntry, NOT_PUBLISHED, OpenTries, Probe};
+pub use journal::{Came, Evidence, Intent, Journal, JournalEntry, NOT_PUBLISHED, OpenTries, Probe, Warning};
 pub use locks::Unfinished;
 pub use login_checks::AskedAccount;
 pub use logins::LOGIN_EXPIRED;

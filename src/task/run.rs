@@ -29,6 +29,11 @@ pub const OPEN_TRIES_MAX: i64 = 2;
 pub const ACCEPTED_WAITS: [Duration; 3] =
     [Duration::from_mins(1), Duration::from_mins(5), Duration::from_mins(15)];
 
+/// In how many steps of a run something may be made ready: the lease is renewed with each, so images that take longer than
+/// one step get through. As many as the most images of an article take at their slowest, four beside each other; what takes
+/// longer gives its lane back, and waits by the schedule.
+pub const PREPARE_STEPS_MAX: u32 = 25;
+
 /// Why nothing is sent yet although nothing is there.
 const UNSETTLED: &str = "what was sent before may still take effect; it is looked for once more";
 
@@ -145,6 +150,7 @@ enum Last {
     /// And when it began to look, since the platform may have answered at once.
     Saw(Sighting, TimeDelta),
     Ready,
+    ReadyInPart,
     Did(Action, Verdict),
 }
 
@@ -154,6 +160,8 @@ pub struct Run {
     terms: Terms,
     journal: Journal,
     prepared: bool,
+    /// How often a part of it was made ready.
+    parts: u32,
     /// A draft was made in this run, so that a look must see it.
     drafted: bool,
     /// Sending is the look-up.
@@ -165,7 +173,7 @@ impl Run {
     /// A run that begins, of a publication whose journal says that.
     #[must_use]
     pub fn begin(terms: Terms, journal: Journal) -> Self {
-        Self { terms, journal, prepared: false, drafted: false, asks: false, last: Last::Nothing }
+        Self { terms, journal, prepared: false, parts: 0, drafted: false, asks: false, last: Last::Nothing }
     }
 
     /// What the journal says by now.
@@ -206,6 +214,12 @@ impl Run {
         self.last = Last::Ready;
     }
 
+    /// Takes in that a part of it is ready, and that there was no time for the rest.
+    pub fn ready_in_part(&mut self) {
+        self.parts += 1;
+        self.last = Last::ReadyInPart;
+    }
+
     /// Takes in what a request came to, `now` after the run began.
     pub fn did(&mut self, action: Action, verdict: Verdict, now: TimeDelta) {
         match &verdict {
@@ -236,6 +250,12 @@ impl Run {
             Last::Nothing => Step::Look,
             Last::Saw(sighting, began) => self.after_look(sighting, *began, now),
             Last::Ready => self.make(),
+            Last::ReadyInPart if self.parts < PREPARE_STEPS_MAX => self.make(),
+            Last::ReadyInPart => {
+                let message = "its images could not all be moved in the time of one try; it is tried again by the retry \
+                               schedule, and finds those that were uploaded";
+                Step::Settle(self.transient(Failure::new("images_slow", message)))
+            }
             Last::Did(action, verdict) => self.after_request(*action, verdict, now),
         }
     }
@@ -450,6 +470,21 @@ mod tests {
     }
 
     const SEARCHED: [Guarantee; 3] = [Guarantee::NativeKey, Guarantee::DraftThenPublish, Guarantee::Search];
+
+    #[test]
+    fn what_is_ready_in_part_is_gone_on_with_and_gives_up_after_a_while() {
+        let terms = Terms { prepares: true, ..terms(Guarantee::DraftThenPublish, Some(30)) };
+        let mut run = Run::begin(terms, Journal::default());
+        run.saw(Sighting::absent(), NOW);
+        for _ in 0..PREPARE_STEPS_MAX {
+            assert_eq!(run.next(NOW), Step::Do(Action::Prepare, None));
+            run.ready_in_part();
+        }
+        let Step::Settle(Outcome::Again { failure, wait }) = run.next(NOW) else { panic!() };
+        assert_eq!((&*failure.code, wait), ("images_slow", Duration::from_secs(30)));
+        run.ready();
+        assert_eq!(run.next(NOW), Step::Do(Action::Draft, None));
+    }
 
     #[test]
     fn what_is_found_is_never_sent() {

@@ -12,13 +12,18 @@ use uuid::Uuid;
 
 use super::run::{Action, Outcome, Run, Step, Terms};
 use super::work::{ANSWER_LOST, ASK_WAIT, RATE_LIMITED, Worker, end};
-use crate::connector::{Connector, Guarantee, Job, Sighting, Verdict};
+use crate::connector::{Connector, Failure, Guarantee, Job, Prepared, Sighting, Verdict};
 use crate::fault;
 use crate::retry::interval;
-use crate::store::{Came, Claimed, Evidence, Intent, Journal, JournalEntry, Move, Probe, StoreError};
+use crate::store::{
+    Came, Claimed, Evidence, Intent, Journal, JournalEntry, Move, Probe, StoreError, Warning,
+};
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
 use crate::telemetry::metrics;
+
+/// How many warnings are kept of a publication: who mends these sees the rest, and a row stays a row of a few KiB.
+const WARNINGS_MAX: usize = 20;
 
 /// A publication in hand.
 struct Hand<'a> {
@@ -36,6 +41,8 @@ struct Hand<'a> {
     looked: Option<Looked>,
     /// What the last request came to, where that is not written yet.
     answer: Option<(String, Evidence)>,
+    /// What the article goes without, where that is not written yet.
+    warnings: Option<Vec<Warning>>,
 }
 
 /// A look at the platform.
@@ -81,6 +88,7 @@ impl Worker {
             next_step: 0,
             looked: None,
             answer: None,
+            warnings: None,
         };
         hand.carry_out().await
     }
@@ -201,40 +209,50 @@ impl Hand<'_> {
         let verdict = match action {
             Action::Prepare => {
                 match self.worker.within_call(self.job.until, connector.prepare(&self.job)).await {
-                    Some(Ok(prepared)) => {
-                        self.job.prepared = prepared;
-                        None
-                    }
-                    Some(Err(verdict)) => Some(verdict),
-                    None => Some(no_answer()),
+                    Some(Ok(prepared)) => return Ok(self.made_ready(prepared)),
+                    Some(Err(verdict)) => verdict,
+                    None => Verdict::Unknown(
+                        "its images and tags were not ready in time; it is tried again by the retry schedule, and finds \
+                         what was uploaded"
+                            .to_owned(),
+                    ),
                 }
             }
-            Action::Draft => Some(
-                self.worker
-                    .within_call(self.job.until, connector.draft(&self.job))
-                    .await
-                    .unwrap_or_else(no_answer),
-            ),
-            Action::Publish => Some(
-                self.worker
-                    .within_call(self.job.until, connector.publish(&self.job))
-                    .await
-                    .unwrap_or_else(no_answer),
-            ),
+            Action::Draft => self
+                .worker
+                .within_call(self.job.until, connector.draft(&self.job))
+                .await
+                .unwrap_or_else(no_answer),
+            Action::Publish => self
+                .worker
+                .within_call(self.job.until, connector.publish(&self.job))
+                .await
+                .unwrap_or_else(no_answer),
         };
         fault::point("call.ended", action.as_str());
         let evidence = self.job.trace.take();
-        let Some(verdict) = verdict else {
-            self.run.ready();
-            self.answer = Some(("everything is ready".to_owned(), evidence));
-            return Ok(true);
-        };
         if let Verdict::Drafted(id) = &verdict {
             self.job.draft_id = Some(id.clone());
         }
         self.answer = Some((describe(&verdict), evidence));
         self.run.did(action, verdict, self.now());
         Ok(true)
+    }
+
+    /// Keeps what was made ready; the warnings are written before the article is made.
+    fn made_ready(&mut self, prepared: Prepared) -> bool {
+        fault::point("call.ended", Action::Prepare.as_str());
+        self.job.prepared = prepared.ready;
+        let detail = if prepared.in_part {
+            self.run.ready_in_part();
+            "there was no time for all of it: the rest follows"
+        } else {
+            self.run.ready();
+            self.warnings = Some(kept(prepared.warnings));
+            "everything is ready"
+        };
+        self.answer = Some((detail.to_owned(), self.job.trace.take()));
+        true
     }
 
     /// What is left of a look when the search before an article is made is taken out: only the draft that this run made.
@@ -254,7 +272,7 @@ impl Hand<'_> {
 
     /// Writes what is known and what is about to be done, and renews the lease; false if that was lost.
     async fn write(&mut self, intent: Option<Intent<'_>>) -> Result<bool, StoreError> {
-        let (looked, answer) = (self.looked.take(), self.answer.take());
+        let (looked, answer, warnings) = (self.looked.take(), self.answer.take(), self.warnings.take());
         let asks = looked.as_ref().is_some_and(|looked| looked.sighting == Sighting::SendToAsk);
         let in_doubt = self.run.journal().open.tries > 0;
         let outcome = if self.run.request_is_open() { None } else { Some("done") };
@@ -272,6 +290,7 @@ impl Hand<'_> {
                 detail,
                 draft_id: draft_id.as_deref(),
                 evidence: evidence.clone(),
+                warnings: warnings.as_deref(),
             }),
             probe: looked.as_ref().and_then(Looked::probe),
             disproved: looked.as_ref().is_some_and(|looked| looked.disproved),
@@ -372,6 +391,18 @@ impl Looked {
 #[must_use]
 pub fn request_id(publication_id: Uuid, fence: i32, step: i32) -> String {
     format!("{publication_id}-{fence}-{step}")
+}
+
+/// The warnings that are kept, the first [`WARNINGS_MAX`], and how many there are more.
+fn kept(warnings: Vec<Failure>) -> Vec<Warning> {
+    let more = warnings.len().saturating_sub(WARNINGS_MAX);
+    let warning = |one: Failure| Warning { code: one.code.into_owned(), detail: one.message };
+    let mut kept = warnings.into_iter().take(WARNINGS_MAX).map(warning).collect::<Vec<_>>();
+    if more > 0 {
+        let detail = format!("{more} more of the same kind: look at the article itself");
+        kept.push(Warning { code: "more_warnings".to_owned(), detail });
+    }
+    kept
 }
 
 fn no_answer() -> Verdict {

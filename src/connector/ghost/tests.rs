@@ -99,7 +99,7 @@ async fn given(clock: TestClock, answers: impl IntoIterator<Item = Planned>) -> 
         },
         submitted_at: clock.now(),
         draft_id: Some(ID.into()),
-        prepared: Prepared::Null,
+        prepared: Value::Null,
         request_id: "request-7".into(),
         trace: Trace::default(),
         until: clock.instant() + Duration::from_secs(20),
