@@ -11,8 +11,9 @@ use chrono::TimeDelta;
 use uuid::Uuid;
 
 use super::run::{Action, Outcome, Run, Step, Terms};
+use super::warnings;
 use super::work::{ANSWER_LOST, ASK_WAIT, RATE_LIMITED, Worker, end};
-use crate::connector::{Connector, Failure, Guarantee, Job, Prepared, Sighting, Verdict};
+use crate::connector::{Connector, Guarantee, Job, Prepared, Sighting, Verdict};
 use crate::fault;
 use crate::retry::interval;
 use crate::store::{
@@ -21,9 +22,6 @@ use crate::store::{
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
 use crate::telemetry::metrics;
-
-/// How many warnings are kept of a publication: who mends these sees the rest, and a row stays a row of a few KiB.
-const WARNINGS_MAX: usize = 20;
 
 /// A publication in hand.
 struct Hand<'a> {
@@ -248,7 +246,7 @@ impl Hand<'_> {
             "there was no time for all of it: the rest follows"
         } else {
             self.run.ready();
-            self.warnings = Some(kept(prepared.warnings));
+            self.warnings = Some(warnings::kept(prepared.warnings));
             "everything is ready"
         };
         self.answer = Some((detail.to_owned(), self.job.trace.take()));
@@ -391,18 +389,6 @@ impl Looked {
 #[must_use]
 pub fn request_id(publication_id: Uuid, fence: i32, step: i32) -> String {
     format!("{publication_id}-{fence}-{step}")
-}
-
-/// The warnings that are kept, the first [`WARNINGS_MAX`], and how many there are more.
-fn kept(warnings: Vec<Failure>) -> Vec<Warning> {
-    let more = warnings.len().saturating_sub(WARNINGS_MAX);
-    let warning = |one: Failure| Warning { code: one.code.into_owned(), detail: one.message };
-    let mut kept = warnings.into_iter().take(WARNINGS_MAX).map(warning).collect::<Vec<_>>();
-    if more > 0 {
-        let detail = format!("{more} more of the same kind: look at the article itself");
-        kept.push(Warning { code: "more_warnings".to_owned(), detail });
-    }
-    kept
 }
 
 fn no_answer() -> Verdict {

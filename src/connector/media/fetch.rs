@@ -63,9 +63,10 @@ impl Media {
         one: &Wanted,
         mut room: OwnedSemaphorePermit,
     ) -> Result<Fetched, MediaError> {
-        let image = match one.address.starts_with("data:") {
-            true => inline(one.role, &one.address)?,
-            false => self.fetch(one.role, &one.address, IMAGE_DEADLINE).await?,
+        let image = if one.address.starts_with("data:") {
+            inline(one.role, &one.address)?
+        } else {
+            self.fetch(one.role, &one.address, IMAGE_DEADLINE).await?
         };
         let taken = room.split(image.bytes.capacity().div_ceil(1024).min(IMAGE_MAX_KIB));
         // Split off what it takes; the rest is given back here.

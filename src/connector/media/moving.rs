@@ -16,7 +16,7 @@ use crate::connector::Failure;
 
 /// Images of one article that are fetched, or wait for their upload, beside each other: what browsers do at a host, and no
 /// host takes for an attack. More would only wait, for uploads follow one another.
-pub(super) const BESIDE_MAX: usize = 4;
+const BESIDE_MAX: usize = 4;
 
 /// What is kept of the time for the upload that is begun last, as a part of it, until it is known how long one takes.
 const KEPT: u32 = 5;
@@ -133,18 +133,17 @@ impl<'a, U: Uploader> Moving<'a, U> {
 
     async fn placed(&mut self, one: &Wanted, image: Image) -> Result<Placed, TransferError<U::Error>> {
         let hash = image.sha256.clone();
-        let outcome = match self.moved.contents.get(&hash) {
-            Some(known) => known.clone(),
-            None => {
-                let begun = self.media.clock.instant();
-                let uploaded = match self.uploader.upload(image).await {
-                    Ok(placed) => Ok(placed),
-                    Err(NotPlaced::Refused(why)) => Err(why),
-                    Err(NotPlaced::Failed(error)) => return Err(TransferError::Upload(error)),
-                };
-                self.kept = self.kept.max(self.media.clock.instant().duration_since(begun));
-                uploaded
-            }
+        let outcome = if let Some(known) = self.moved.contents.get(&hash) {
+            known.clone()
+        } else {
+            let begun = self.media.clock.instant();
+            let uploaded = match self.uploader.upload(image).await {
+                Ok(placed) => Ok(placed),
+                Err(NotPlaced::Refused(why)) => Err(why),
+                Err(NotPlaced::Failed(error)) => return Err(TransferError::Upload(error)),
+            };
+            self.kept = self.kept.max(self.media.clock.instant().duration_since(begun));
+            uploaded
         };
         self.moved.contents.insert(hash, outcome.clone());
         outcome.map_err(|why| {

@@ -3,7 +3,6 @@ use std::sync::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::moving::BESIDE_MAX;
 use super::*;
 use crate::clock::TestClock;
 use crate::outbound::Policy;
