@@ -26,11 +26,11 @@ pub mod static_site;
 pub mod wordpress;
 
 pub use answers::{
-    Failure, Listed, Listing, Login, Marked, Pause, REMOTE_ID_MAX, Remote, Removal, Sighting, Verdict,
-    remote_id,
+    Failure, Listed, Listing, Login, Marked, Pause, Prepared, REMOTE_ID_MAX, Remote, Removal, Sighting,
+    Verdict, remote_id,
 };
 pub use describe::{ContentProblem, ContentRule, Description};
-pub use job::{ANSWER_HEAD_CHARS, Access, Job, PAUSE_DEFAULT, PAUSE_MAX, Prepared, Trace};
+pub use job::{ANSWER_HEAD_CHARS, Access, Job, PAUSE_DEFAULT, PAUSE_MAX, Trace};
 
 /// A connector's answer, when it comes.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -109,10 +109,11 @@ pub trait Connector: Send + Sync {
         false
     }
 
-    /// Makes that ready. It is begun again where it was given up, so what is there already is found and used. The error is
-    /// what keeps the article from being made; nothing of it is on the platform then.
+    /// Makes that ready, or so much of it as there is time for until `job.until`; `job.prepared` says what is ready by then. It
+    /// is begun again where it was given up, so what is there already is found and used. The error is what keeps the article
+    /// from being made; nothing of it is on the platform then.
     fn prepare<'a>(&'a self, _: &'a Job) -> Answering<'a, Result<Prepared, Verdict>> {
-        Box::pin(ready(Ok(Prepared::Null)))
+        Box::pin(ready(Ok(Prepared::default())))
     }
 
     /// Makes a draft of the article, marked with `job.marker`: [`Verdict::Drafted`]. Called of

@@ -53,7 +53,7 @@ pub use due::{Due, Queue};
 pub use groups::{GroupPut, GroupRow};
 pub use history::{HistoryRow, HistorySource};
 pub use journal::{
-    ANSWER_LOST, Came, Evidence, Intent, Journal, JournalEntry, NOT_PUBLISHED, OpenTries, Probe,
+    ANSWER_LOST, Came, Evidence, Intent, Journal, JournalEntry, NOT_PUBLISHED, OpenTries, Probe, Warning,
 };
 pub use locks::Unfinished;
 pub use login_checks::AskedAccount;

@@ -11,4 +11,5 @@ pub mod settle;
 pub mod state;
 pub mod steps;
 pub mod sweep;
+mod warnings;
 pub mod work;

@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
 use crate::fields::Fields;
 use crate::json::InvalidJson;
 
@@ -27,8 +30,8 @@ pub fn remote_id(fields: &mut Fields<'_>) -> Result<Option<String>, InvalidJson>
     Ok(id)
 }
 
-/// An error to be shown to the tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// An error, or a warning, to be shown to the tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
     /// Stable, `snake_case`.
     pub code: Cow<'static, str>,
@@ -113,6 +116,17 @@ pub enum Verdict {
     RateLimited(Pause),
     /// Neither is proven: it is to be looked up, not repeated.
     Unknown(String),
+}
+
+/// What was made ready before an article is made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prepared {
+    /// As its connector defines it; null where nothing was.
+    pub ready: Value,
+    /// Whether there was no time for some of it: to be asked for again, with what is ready.
+    pub in_part: bool,
+    /// What the article goes without.
+    pub warnings: Vec<Failure>,
 }
 
 /// What came of removing a draft.

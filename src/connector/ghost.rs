@@ -10,9 +10,10 @@
 use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::media::{Images as Fate, Media, TransferError};
+use super::media::{Images as Fate, Media, Moved, TransferError};
 use super::{
     Access, Answering, Connector, ContentProblem, Description, Failure, Guarantee, Job, Listing, Login,
     Prepared, Removal, Sighting, Trace, Verdict,
@@ -53,6 +54,8 @@ const COLLISIONS_MAX: usize = 3;
 /// What is made ready before the post.
 const COVER: &str = "cover";
 const CONTENT_HTML: &str = "content_html";
+/// The images that were moved, while others are left.
+const MOVED: &str = "moved";
 
 /// The platform.
 pub struct Ghost {
@@ -127,16 +130,22 @@ impl Ghost {
         let mut admin = self.for_job(job).map_err(Fault::verdict)?;
         let mut images = Images { admin: &mut admin, submitted_at: job.submitted_at };
         let rules = account::images(&job.settings);
-        let moved = self.media.transfer(&job.content, rules, job.until, &mut images).await;
+        let so_far = job.prepared.get(MOVED).and_then(|moved| Moved::deserialize(moved).ok());
+        let mut so_far = so_far.unwrap_or_default();
+        let moved = self.media.transfer(&job.content, rules, job.until, &mut so_far, &mut images).await;
         let moved = moved.map_err(|error| match error {
             TransferError::Broken(failure) => Verdict::Rejected(failure),
             TransferError::Transient(failure) => Verdict::Transient(failure),
             TransferError::Upload(fault) => fault.verdict(),
         })?;
-        for left_out in &moved.left_out {
-            tracing::warn!(code = &*left_out.code, left_out.message, "an image was left out");
-        }
-        Ok(json!({COVER: moved.cover.map(|placed| placed.url), CONTENT_HTML: moved.content_html}))
+        Ok(match moved {
+            None => Prepared { ready: json!({MOVED: so_far}), in_part: true, warnings: Vec::new() },
+            Some(moved) => {
+                let cover = moved.cover.map(|placed| placed.url);
+                let ready = json!({COVER: cover, CONTENT_HTML: moved.content_html});
+                Prepared { ready, in_part: false, warnings: moved.left_out }
+            }
+        })
     }
 
     async fn make_draft(&self, job: &Job) -> Result<Verdict, Fault> {

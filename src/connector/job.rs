@@ -44,8 +44,8 @@ pub struct Job {
     pub submitted_at: DateTime<Utc>,
     /// The draft on the platform: where one is to be published, that one; in a look, the one that is known, if any.
     pub draft_id: Option<String>,
-    /// What [`super::Connector::prepare`] made ready.
-    pub prepared: Prepared,
+    /// What [`super::Connector::prepare`] made ready, as the connector defines it; null where nothing was.
+    pub prepared: Value,
     /// The id that this step's requests bear (`X-Request-Id`), by which they are found in the platform's own log.
     pub request_id: String,
     /// What the platform last said.
@@ -53,9 +53,6 @@ pub struct Job {
     /// Nothing outside may be begun after this: another holder may have it by then.
     pub until: Instant,
 }
-
-/// What was made ready before an article is made: as its connector defines it, null where nothing was.
-pub type Prepared = Value;
 
 impl Job {
     /// What a publication in hand asks for.
@@ -74,7 +71,7 @@ impl Job {
             content: one.content.clone(),
             submitted_at: one.submitted_at,
             draft_id: one.draft_id.clone(),
-            prepared: Prepared::Null,
+            prepared: Value::Null,
             request_id: String::new(),
             trace: Trace::default(),
             until,

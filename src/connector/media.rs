@@ -5,15 +5,16 @@
 //! unfold to more than its bytes. It is uploaded under a name of ours ([`Image::file_name`]) with the type of its content:
 //! what else a file holds, it is shown as an image.
 //!
-//! [`Media::transfer`] does it for a whole article, before anything of it is sent: each address is fetched once, each
-//! content uploaded once in a run. That it is uploaded once over several runs is the connector's affair: it looks for
+//! [`Media::transfer`] does it for a whole article, before anything of it is sent, in as many parts as it takes: each address
+//! is fetched once, each content uploaded once in a run. That it is uploaded once over several runs is the connector's affair: it looks for
 //! [`Image::sha256`] on the platform before it uploads.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -27,28 +28,36 @@ use crate::outbound::Client;
 mod fetch;
 mod html;
 mod kind;
+mod moving;
 mod plan;
 #[cfg(test)]
 mod tests;
 
 pub use fetch::MediaError;
 pub use kind::{Kind, NotTaken};
+pub use moving::Moved;
 pub use plan::{Broken, IMAGES_MAX, Images, Role, Rules, SETTINGS, check_settings, settings_schema};
 
+use fetch::Fetched;
 use html::Fate;
-use plan::{Wanted, planned, without};
+use moving::Moving;
+use plan::planned;
 
 /// The largest image, in bytes: a photograph for the web has a tenth of it. WordPress takes what PHP takes
 /// (`upload_max_filesize`: 2 MiB unless raised, as hosts do; <https://developer.wordpress.org/reference/functions/wp_max_upload_size/>),
 /// Ghost leaves it to the web server before it (50 MB as Ghost-CLI sets up nginx). Few sites would take more than this.
-pub const IMAGE_MAX_BYTES: usize = 10 * 1024 * 1024;
+pub const IMAGE_MAX_BYTES: usize = IMAGE_MAX_KIB * 1024;
+
+const IMAGE_MAX_KIB: usize = 10 * 1024;
 
 /// How long fetching one image may take, all of it: the largest one at 1 MiB/s.
 pub const IMAGE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Images in memory at once on one node, from before they are fetched until they are uploaded: 512 MiB if all of them were
-/// as large as can be, with what growing buffers leave free; a photograph or two per worker else.
-const IMAGES_AT_ONCE: usize = 32;
+/// The room for images in memory on one node, in images of the largest size, 80 MiB: one that is fetched takes as much, for
+/// nobody knows how large it will be, and what it is in truth until it is uploaded. A growing buffer and the copies that are
+/// sent make it three times as much at worst. Eight keep a line of 100 Mbit/s busy, and two articles at their full pace;
+/// were there more, a small machine could not hold them.
+const IMAGES_AT_ONCE: usize = 8;
 
 /// Articles parsed at once on one node: one of 2 MiB can take 100 MB meanwhile.
 const PARSED_AT_ONCE: usize = 4;
@@ -92,7 +101,7 @@ impl fmt::Debug for Image {
 }
 
 /// Where an image stands on a platform after its upload.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
     /// The public URL.
     pub url: String,
@@ -156,7 +165,8 @@ pub struct Transferred {
 pub struct Media {
     client: Client,
     clock: SharedClock,
-    images: Arc<Semaphore>,
+    /// In KiB.
+    room: Arc<Semaphore>,
     parses: Arc<Semaphore>,
 }
 
@@ -164,13 +174,16 @@ impl Media {
     /// Fetches by `client`.
     #[must_use]
     pub fn new(client: Client, clock: SharedClock) -> Self {
-        let (images, parses) = (Semaphore::new(IMAGES_AT_ONCE), Semaphore::new(PARSED_AT_ONCE));
-        Self { client, clock, images: Arc::new(images), parses: Arc::new(parses) }
+        let (room, parses) = (Semaphore::new(IMAGES_AT_ONCE * IMAGE_MAX_KIB), Semaphore::new(PARSED_AT_ONCE));
+        Self { client, clock, room: Arc::new(room), parses: Arc::new(parses) }
     }
 
-    /// Moves the images that `rules` want moved, one after the other, so that one at a time is in memory: `uploader` gets
-    /// each content once and says where it stands. No fetch is begun after `until`, nor goes on beyond it; the uploads
-    /// keep to it by themselves.
+    /// Moves the images that `rules` want moved: a few are fetched beside each other, and `uploader` gets them one after
+    /// the other in their order, each content once, and says where it stands. Nothing is begun shortly before `until`, and no
+    /// fetch goes on beyond it; the uploads keep to it by themselves.
+    ///
+    /// What was moved stands in `moved`, and is not moved again. `None`: the time did not suffice for all, and some were
+    /// moved; to be called again with what is in `moved` then. Where none was, it ends as transient.
     ///
     /// The first image that fails ends it, but one that is broken for good is left out where the rules say so.
     pub async fn transfer<U: Uploader>(
@@ -178,8 +191,9 @@ impl Media {
         content: &Content,
         rules: Rules,
         until: Instant,
+        moved: &mut Moved,
         uploader: &mut U,
-    ) -> Result<Transferred, TransferError<U::Error>> {
+    ) -> Result<Option<Transferred>, TransferError<U::Error>> {
         let in_text = match rules.body {
             Images::Upload => {
                 let html = content.content_html.clone();
@@ -188,20 +202,21 @@ impl Media {
             Images::Keep => Vec::new(),
         };
         let wanted = planned(rules, content.cover_url.as_deref(), in_text).map_err(TransferError::Broken)?;
-        let mut moving = Moving { media: self, until, uploader, by_hash: HashMap::new() };
+        if !Moving::new(self, until, moved, uploader).all(&wanted, rules.broken).await? {
+            return Ok(None);
+        }
         let (mut cover, mut left_out, mut fates) = (None, Vec::new(), BTreeMap::new());
         for one in wanted {
-            let fate = match moving.moved(&one).await {
-                Ok(placed) => {
-                    let url = placed.url.clone();
-                    cover = (one.role == Role::Cover).then_some(placed).or(cover);
-                    Fate::Moved(url)
+            let fate = match moved.fate(&one.address) {
+                Some(Ok(placed)) => {
+                    cover = (one.role == Role::Cover).then(|| placed.clone()).or(cover);
+                    Fate::Moved(placed.url.clone())
                 }
-                Err(TransferError::Broken(why)) => {
-                    left_out.push(without(rules.broken, why).map_err(TransferError::Broken)?);
+                Some(Err(why)) => {
+                    left_out.push(why.clone());
                     Fate::Gone
                 }
-                Err(other) => return Err(other),
+                None => continue,
             };
             fates.insert(one.address, fate);
         }
@@ -211,7 +226,7 @@ impl Media {
         } else {
             html
         };
-        Ok(Transferred { content_html, cover, left_out })
+        Ok(Some(Transferred { content_html, cover, left_out }))
     }
 
     /// Parses off the runtime's threads.
@@ -233,35 +248,5 @@ impl Media {
             // The same text would end the same.
             Err(panic) => Err(MediaError::Broken(Failure::new("unrenderable", panic.to_string()))),
         }
-    }
-}
-
-/// The images of one article on their way.
-struct Moving<'a, U> {
-    media: &'a Media,
-    until: Instant,
-    uploader: &'a mut U,
-    /// What became of each content.
-    by_hash: HashMap<String, Result<Placed, String>>,
-}
-
-impl<U: Uploader> Moving<'_, U> {
-    async fn moved(&mut self, one: &Wanted) -> Result<Placed, TransferError<U::Error>> {
-        // Held until the image is uploaded and gone.
-        let (image, _permit) = self.media.in_hand(one, self.until).await?;
-        let hash = image.sha256.clone();
-        let outcome = match self.by_hash.get(&hash) {
-            Some(known) => known.clone(),
-            None => match self.uploader.upload(image).await {
-                Ok(placed) => Ok(placed),
-                Err(NotPlaced::Refused(why)) => Err(why),
-                Err(NotPlaced::Failed(error)) => return Err(TransferError::Upload(error)),
-            },
-        };
-        self.by_hash.insert(hash, outcome.clone());
-        outcome.map_err(|why| {
-            let message = format!("{}: {why}", fetch::shown(&one.address));
-            TransferError::Broken(one.role.failure("refused", message))
-        })
     }
 }

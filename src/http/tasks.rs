@@ -96,7 +96,7 @@ pub(super) struct PublicationView {
     /// Why it failed, or why its last try did.
     #[schema(required)]
     pub error: Option<ErrorView>,
-    /// Remarks that are no errors.
+    /// Remarks that are no errors: what the article goes without in this round (`cover_omitted`, `image_omitted`).
     pub warnings: Vec<Warning>,
     /// How often the platform was asked to publish it, over all rounds.
     pub attempts: i32,
@@ -119,7 +119,7 @@ impl From<PublicationRow> for PublicationView {
             url: row.url,
             remote_id: row.remote_id,
             error,
-            warnings: Vec::new(),
+            warnings: row.warnings.into_iter().flatten().map(Warning::from).collect(),
             attempts: row.attempts,
             due_at: row.due_at,
             updated_at: row.updated_at,
@@ -223,6 +223,9 @@ pub(super) struct HistoryEntry {
     /// Of a try: the platform's id of what it was about, or made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_id: Option<String>,
+    /// Of a try: what the article goes without by it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Warning>,
     /// Of a callback: the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_id: Option<Uuid>,
@@ -259,6 +262,7 @@ impl From<HistoryRow> for HistoryEntry {
                 http_status,
                 answer_head,
                 remote_id,
+                warnings,
             } => Self {
                 kind: if kind == PROBE { PROBE } else { "try" },
                 phase: (kind != PROBE).then_some(kind),
@@ -269,6 +273,7 @@ impl From<HistoryRow> for HistoryEntry {
                 http_status,
                 answer_head,
                 remote_id,
+                warnings: warnings.into_iter().flatten().map(Warning::from).collect(),
                 ..entry
             },
             HistorySource::Callback { event_id, http_status, duration_ms, error } => Self {

@@ -1,10 +1,11 @@
 //! What happened to a task, from all that was written down.
 
 use chrono::{DateTime, Utc};
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::callbacks::duration;
-use super::{Store, StoreError};
+use super::{Store, StoreError, Warning};
 
 /// The most entries that one call returns, the newest: a task with many accounts and retries stays readable.
 const ENTRIES_MAX: i64 = 1_000;
@@ -39,6 +40,8 @@ pub enum HistorySource {
         answer_head: Option<String>,
         /// What on the platform it was about, or made.
         remote_id: Option<String>,
+        /// What the article goes without.
+        warnings: Option<Vec<Warning>>,
     },
     /// A callback was tried.
     Callback {
@@ -84,11 +87,11 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         let attempts = sqlx::query!(
-            "SELECT a.started_at, p.platform, p.account_id, a.round, a.publication_id, a.fence, a.step, a.kind, a.ended_at,
-                a.outcome, a.detail, a.http_status, a.answer_head,
+            r#"SELECT a.started_at, p.platform, p.account_id, a.round, a.publication_id, a.fence, a.step, a.kind, a.ended_at,
+                a.outcome, a.detail, a.http_status, a.answer_head, a.warnings AS "warnings: Json<Vec<Warning>>",
                 coalesce(a.remote_id, CASE WHEN a.outcome = 'done' THEN p.remote_id END) AS remote_id
             FROM publications p JOIN attempts a USING (tenant_id, publication_id)
-            WHERE p.tenant_id = $1 AND p.task_id = $2 ORDER BY a.started_at DESC, a.fence DESC, a.step DESC LIMIT $3",
+            WHERE p.tenant_id = $1 AND p.task_id = $2 ORDER BY a.started_at DESC, a.fence DESC, a.step DESC LIMIT $3"#,
             tenant_id,
             task_id,
             ENTRIES_MAX,
@@ -134,6 +137,7 @@ impl Store {
                 http_status: row.http_status,
                 answer_head: row.answer_head,
                 remote_id: row.remote_id,
+                warnings: row.warnings.map(|list| list.0),
             },
         }));
         rows.extend(tries.into_iter().rev().map(|row| HistoryRow {

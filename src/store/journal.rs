@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use serde::{Deserialize, Serialize};
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::{Store, StoreError};
@@ -53,6 +55,17 @@ pub struct Came<'a> {
     pub draft_id: Option<&'a str>,
     /// What the platform said.
     pub evidence: Evidence,
+    /// What the article goes without; none: that is not known by it.
+    pub warnings: Option<&'a [Warning]>,
+}
+
+/// A remark on a publication that is no error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// Stable, `snake_case`.
+    pub code: String,
+    /// What it means, in a sentence.
+    pub detail: String,
 }
 
 /// What a platform answered, as the history shows it.
@@ -136,6 +149,7 @@ impl Store {
                     attempts = attempts + CASE WHEN $8::text = 'publish' THEN 1 ELSE 0 END,
                     drafts = drafts + CASE WHEN $8::text = 'draft' THEN 1 ELSE 0 END,
                     draft_id = CASE WHEN status = 'running' THEN coalesce($9, CASE WHEN $8 <> 'remove' THEN $10 END, draft_id) ELSE draft_id END,
+                    warnings = CASE WHEN $25::jsonb IS NULL THEN warnings ELSE nullif($25::jsonb, '[]') END,
                     updated_at = CASE WHEN status = 'running' THEN now() + $4::interval ELSE updated_at END
                 WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3
                     AND (status = 'running' OR sweep_at IS NOT NULL)
@@ -143,6 +157,7 @@ impl Store {
             ), came AS (
                 UPDATE attempts SET ended_at = CASE WHEN $12::text IS NOT NULL THEN now() + $4::interval END, outcome = $12,
                     detail = $13, http_status = $14, answer_head = $15, remote_id = coalesce($9, remote_id),
+                    warnings = nullif($25::jsonb, '[]'),
                     over_at = least(over_at, now() + $4::interval)
                 WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND step = $11 AND EXISTS (SELECT FROM held)
             ), disproved AS (
@@ -185,6 +200,7 @@ impl Store {
             NOT_PUBLISHED,
             status(probe_evidence),
             probe_evidence.and_then(|evidence| evidence.head.as_deref()),
+            came.and_then(|came| came.warnings).map(Json) as _,
         )
         .fetch_optional(&self.pool)
         .await?;

@@ -117,7 +117,7 @@ impl Store {
                         'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
                         'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
                         'url', p.url, 'remote_id', p.remote_id, 'error_code', p.error_code,
-                        'error_message', p.error_message, 'error_retryable', p.error_retryable,
+                        'error_message', p.error_message, 'error_retryable', p.error_retryable, 'warnings', p.warnings,
                         'due_at', p.due_at, 'updated_at', p.updated_at) ORDER BY p.position)
                     FROM publications p WHERE p.tenant_id = t.tenant_id AND p.task_id = t.task_id
                 ) AS "publications: Json<Vec<PublicationRow>>", true AS "fits!", false AS "last!"
@@ -233,7 +233,7 @@ impl Store {
                         'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
                         'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
                         'url', p.url, 'remote_id', p.remote_id, 'error_code', p.error_code,
-                        'error_message', p.error_message, 'error_retryable', p.error_retryable,
+                        'error_message', p.error_message, 'error_retryable', p.error_retryable, 'warnings', p.warnings,
                         'due_at', p.due_at, 'updated_at', p.updated_at) ORDER BY p.position)
                     FROM publications p WHERE p.tenant_id = $1 AND p.task_id = g.task_id
                 ) AS "publications: Json<Vec<PublicationRow>>", g.fits AS "fits!", g.place = $5 AS "last!"

@@ -6,7 +6,7 @@ use sqlx::PgExecutor;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Store, StoreError, stored_keys};
+use super::{Store, StoreError, Warning, stored_keys};
 use crate::account::AccountKey;
 use crate::article::{Content, Digests, ExternalId};
 use crate::task::state::Status;
@@ -110,6 +110,8 @@ pub struct PublicationRow {
     pub error_message: Option<String>,
     /// Whether a retry may help.
     pub error_retryable: Option<bool>,
+    /// What it goes, or went, without; none: nothing.
+    pub warnings: Option<Vec<Warning>>,
     /// When it is due.
     pub due_at: DateTime<Utc>,
     /// When it last changed.
@@ -242,7 +244,7 @@ impl Store {
                         'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
                         'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
                         'url', p.url, 'remote_id', p.remote_id, 'error_code', p.error_code,
-                        'error_message', p.error_message, 'error_retryable', p.error_retryable,
+                        'error_message', p.error_message, 'error_retryable', p.error_retryable, 'warnings', p.warnings,
                         'due_at', p.due_at, 'updated_at', p.updated_at) ORDER BY p.position)
                     FROM publications p WHERE p.tenant_id = f.tenant_id AND p.task_id = f.task_id
                 ) END AS "publications: Json<Vec<PublicationRow>>"
@@ -338,7 +340,7 @@ impl Store {
                         'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
                         'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
                         'url', p.url, 'remote_id', p.remote_id, 'error_code', p.error_code,
-                        'error_message', p.error_message, 'error_retryable', p.error_retryable,
+                        'error_message', p.error_message, 'error_retryable', p.error_retryable, 'warnings', p.warnings,
                         'due_at', p.due_at, 'updated_at', p.updated_at) ORDER BY p.position)
                     FROM publications p WHERE p.tenant_id = t.tenant_id AND p.task_id = t.task_id
                 ) AS "publications: Json<Vec<PublicationRow>>"

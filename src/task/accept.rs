@@ -4,6 +4,7 @@
 //! the one made for this request, this request created it, also when the database's answer was lost and the statement
 //! was sent again.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -18,7 +19,7 @@ use crate::clock::SharedClock;
 use crate::fault;
 use crate::gather::{Bounds, Busy, Gatherer};
 use crate::json;
-use crate::store::{Admitted, ExistingTask, NewTask, PublicationRow, Store, StoreError};
+use crate::store::{self, Admitted, ExistingTask, NewTask, PublicationRow, Store, StoreError};
 use crate::task::state::Status;
 use crate::telemetry::metrics::Metrics;
 use crate::turns::Wake;
@@ -44,12 +45,18 @@ const UNSEEN_MAX: usize = 8;
 pub struct Warning {
     /// Stable, `snake_case`.
     #[schema(example = "content_changed")]
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// What it means and what to do.
     pub detail: String,
     /// The article it speaks of, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
+}
+
+impl From<store::Warning> for Warning {
+    fn from(stored: store::Warning) -> Self {
+        Self { code: stored.code.into(), detail: stored.detail, external_id: None }
+    }
 }
 
 /// What became of a request to publish.
@@ -225,7 +232,7 @@ fn compare(
     let mut warnings = Vec::new();
     if sent.external_id.looks_like_timestamp() {
         warnings.push(Warning {
-            code: "external_id_looks_like_timestamp",
+            code: "external_id_looks_like_timestamp".into(),
             detail: "this external_id looks as if it were made from the clock: a re-run would make another one, and \
                      publish the article again; use an id that the article keeps"
                 .to_owned(),
@@ -238,7 +245,7 @@ fn compare(
     let content_changed = !changed_fields.is_empty();
     if content_changed {
         warnings.push(Warning {
-            code: "content_changed",
+            code: "content_changed".into(),
             detail: "this external_id holds other content, which stays as it is; to publish the new content, send it \
                      under a new external_id, such as one with a version in it"
                 .to_owned(),
@@ -255,7 +262,7 @@ fn compare(
         let changed = options.changed(sent, digests.metadata_changed(&task.digests));
         if !changed.is_empty() {
             warnings.push(Warning {
-                code: "options_ignored",
+                code: "options_ignored".into(),
                 detail: format!(
                     "the task keeps the options it was created with; not used: {}",
                     changed.join(", ")
@@ -267,7 +274,7 @@ fn compare(
     }
     if let Some(other) = stored.same_content_as.filter(|_| mine) {
         warnings.push(Warning {
-            code: "same_content_as",
+            code: "same_content_as".into(),
             detail:
                 "another article of this group holds the same content; if it is the same article, keep one \
                      external_id for it"
@@ -399,6 +406,7 @@ fn answer(one: &NewTask, admitted: Admitted) -> Option<Answer> {
                 error_code: None,
                 error_message: None,
                 error_retryable: None,
+                warnings: None,
                 due_at: one.publish_at.map_or(at, |publish_at| publish_at.max(at)),
                 updated_at: at,
             });

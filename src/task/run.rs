@@ -34,6 +34,11 @@ pub const OPEN_TRIES_MAX: i64 = 2;
 pub const ACCEPTED_WAITS: [Duration; 3] =
     [Duration::from_mins(1), Duration::from_mins(5), Duration::from_mins(15)];
 
+/// In how many steps of a run something may be made ready: the lease is renewed with each, so images that take longer than
+/// one step get through. As many as the most images of an article take at their slowest, four beside each other; what takes
+/// longer gives its lane back, and waits by the schedule.
+pub const PREPARE_STEPS_MAX: u32 = 25;
+
 /// Why nothing is sent yet although nothing is there.
 const UNSETTLED: &str = "what was sent before may still take effect; it is looked for once more";
 
@@ -61,6 +66,7 @@ enum Last {
     /// And when it began to look, since the platform may have answered at once.
     Saw(Sighting, TimeDelta),
     Ready,
+    ReadyInPart,
     Removed,
     Did(Action, Verdict),
 }
@@ -71,6 +77,8 @@ pub struct Run {
     terms: Terms,
     journal: Journal,
     prepared: bool,
+    /// How often a part of it was made ready.
+    parts: u32,
     /// A draft was made in this run, so that a look must see it.
     drafted: bool,
     /// The drafts that were removed in this run.
@@ -88,6 +96,7 @@ impl Run {
             terms,
             journal,
             prepared: false,
+            parts: 0,
             drafted: false,
             removed: Vec::new(),
             asks: false,
@@ -133,6 +142,12 @@ impl Run {
         self.last = Last::Ready;
     }
 
+    /// Takes in that a part of it is ready, and that there was no time for the rest.
+    pub fn ready_in_part(&mut self) {
+        self.parts += 1;
+        self.last = Last::ReadyInPart;
+    }
+
     /// Takes in that a draft is gone, or is public: a look tells which.
     pub fn removed(&mut self, id: String) {
         self.removed.push(id);
@@ -171,6 +186,12 @@ impl Run {
             Last::Nothing | Last::Removed => Step::Look,
             Last::Saw(sighting, began) => self.after_look(sighting, *began, now),
             Last::Ready => self.make(),
+            Last::ReadyInPart if self.parts < PREPARE_STEPS_MAX => self.make(),
+            Last::ReadyInPart => {
+                let message = "its images could not all be moved in the time of one try; it is tried again by the retry \
+                               schedule, and finds those that were uploaded";
+                Step::Settle(self.transient(Failure::new("images_slow", message)))
+            }
             Last::Did(action, verdict) => self.after_request(*action, verdict, now),
         }
     }

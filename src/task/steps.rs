@@ -11,12 +11,13 @@ use chrono::TimeDelta;
 use uuid::Uuid;
 
 use super::run::{Action, Outcome, Run, Step, Terms, draft_in_the_way};
+use super::warnings;
 use super::work::{ASK_WAIT, RATE_LIMITED, Worker, end};
 use crate::connector::{Connector, Guarantee, Job, Prepared, Removal, Sighting, Verdict};
 use crate::fault;
 use crate::retry::interval;
 use crate::store::{
-    ANSWER_LOST, Came, Claimed, Evidence, Intent, Journal, JournalEntry, Move, Probe, StoreError,
+    ANSWER_LOST, Came, Claimed, Evidence, Intent, Journal, JournalEntry, Move, Probe, StoreError, Warning,
 };
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
@@ -29,6 +30,9 @@ pub(super) const REMOVED: &str = "the draft is gone";
 pub(super) const IS_PUBLIC: &str = "it is public, so it was left alone";
 
 const NO_ANSWER: &str = "no answer in time";
+
+const NOT_READY: &str = "its images and tags were not ready in time; it is tried again by the retry schedule, and finds what was \
+                         uploaded";
 
 /// What a call came to.
 enum Called {
@@ -54,6 +58,8 @@ struct Hand<'a> {
     looked: Option<Looked>,
     /// What the last request came to, where that is not written yet.
     answer: Option<(String, Evidence)>,
+    /// What the article goes without, where that is not written yet.
+    warnings: Option<Vec<Warning>>,
 }
 
 /// A look at the platform.
@@ -99,6 +105,7 @@ impl Worker {
             next_step: 0,
             looked: None,
             answer: None,
+            warnings: None,
         };
         hand.carry_out().await
     }
@@ -220,11 +227,7 @@ impl Hand<'_> {
         fault::point("call.ended", action.as_str());
         let evidence = self.job.trace.take();
         let said = match called {
-            Called::Ready(prepared) => {
-                self.job.prepared = prepared;
-                self.run.ready();
-                "everything is ready".to_owned()
-            }
+            Called::Ready(prepared) => self.made_ready(prepared).to_owned(),
             Called::Removed(how) => {
                 let removed = std::mem::replace(&mut self.job.draft_id, known).unwrap_or_default();
                 self.job.draft_id.take_if(|known| *known == removed);
@@ -244,6 +247,18 @@ impl Hand<'_> {
         Ok(true)
     }
 
+    /// Keeps what was made ready; the warnings are written before the article is made.
+    fn made_ready(&mut self, prepared: Prepared) -> &'static str {
+        self.job.prepared = prepared.ready;
+        if prepared.in_part {
+            self.run.ready_in_part();
+            return "there was no time for all of it: the rest follows";
+        }
+        self.run.ready();
+        self.warnings = Some(warnings::kept(prepared.warnings));
+        "everything is ready"
+    }
+
     async fn call(&self, connector: &Arc<dyn Connector>, action: Action) -> Called {
         let (until, job) = (self.job.until, &self.job);
         let came = |verdict: Option<Verdict>| Called::Came(verdict.unwrap_or_else(no_answer));
@@ -251,7 +266,7 @@ impl Hand<'_> {
             Action::Prepare => match self.worker.within_call(until, connector.prepare(job)).await {
                 Some(Ok(prepared)) => Called::Ready(prepared),
                 Some(Err(verdict)) => Called::Came(verdict),
-                None => Called::Came(no_answer()),
+                None => Called::Came(Verdict::Unknown(NOT_READY.to_owned())),
             },
             Action::Draft => came(self.worker.within_call(until, connector.draft(job)).await),
             Action::Publish => came(self.worker.within_call(until, connector.publish(job)).await),
@@ -281,7 +296,7 @@ impl Hand<'_> {
 
     /// Writes what is known and what is about to be done, and renews the lease; false if that was lost.
     async fn write(&mut self, intent: Option<Intent<'_>>) -> Result<bool, StoreError> {
-        let (looked, answer) = (self.looked.take(), self.answer.take());
+        let (looked, answer, warnings) = (self.looked.take(), self.answer.take(), self.warnings.take());
         let asks = looked.as_ref().is_some_and(|looked| looked.sighting == Sighting::SendToAsk);
         let in_doubt = self.run.journal().open.tries > 0;
         let outcome = if self.run.request_is_open() { None } else { Some("done") };
@@ -299,6 +314,7 @@ impl Hand<'_> {
                 detail,
                 draft_id: draft_id.as_deref(),
                 evidence: evidence.clone(),
+                warnings: warnings.as_deref(),
             }),
             probe: looked.as_ref().and_then(Looked::probe),
             disproved: looked.as_ref().is_some_and(|looked| looked.disproved),

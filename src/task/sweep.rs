@@ -136,7 +136,7 @@ fn told((step, removal, evidence): &(i32, Removal, Evidence)) -> Came<'_> {
         Removal::Public => (Some("rejected"), IS_PUBLIC),
         Removal::Unknown(why) => (None, why.as_str()),
     };
-    Came { step: *step, outcome, detail, draft_id: None, evidence: evidence.clone() }
+    Came { step: *step, outcome, detail, draft_id: None, evidence: evidence.clone(), warnings: None }
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use publish_ingest::connector::{
-    Access, Answering, Connector, Description, Failure, Guarantee, Job, Login, Pause, Remote, Sighting,
-    Verdict,
+    Access, Answering, Connector, Description, Failure, Guarantee, Job, Login, Pause, Prepared, Remote,
+    Sighting, Verdict,
 };
 use publish_ingest::fields::FieldError;
 use publish_ingest::lifecycle::Plan;
@@ -28,9 +28,10 @@ type Scripted<T> = VecDeque<(T, Option<Arc<Semaphore>>)>;
 struct Script {
     logins: Scripted<Login>,
     looks: Scripted<Sighting>,
+    preparations: Scripted<Result<Prepared, Verdict>>,
     requests: Scripted<Verdict>,
     published: HashMap<String, Remote>,
-    /// What was asked: `login`, `look` or `publish`, and of which article.
+    /// What was asked: `login`, `look`, `prepare` or `publish`, and of which article.
     calls: Vec<(&'static str, String)>,
 }
 
@@ -65,6 +66,11 @@ impl Double {
 
     pub(crate) fn next_look(&self, sighting: Sighting) {
         self.0.lock().unwrap().looks.push_back((sighting, None));
+    }
+
+    /// While there is one, something is to be made ready.
+    pub(crate) fn next_preparation(&self, prepared: Result<Prepared, Verdict>) {
+        self.0.lock().unwrap().preparations.push_back((prepared, None));
     }
 
     pub(crate) fn next_request(&self, verdict: Verdict) {
@@ -155,6 +161,18 @@ impl Connector for Double {
             }
             let published = self.0.lock().unwrap().published.get(&job.marker).cloned();
             published.map_or_else(Sighting::absent, Sighting::published)
+        })
+    }
+
+    fn prepares(&self, _: &Job) -> bool {
+        !self.0.lock().unwrap().preparations.is_empty()
+    }
+
+    fn prepare<'a>(&'a self, job: &'a Job) -> Answering<'a, Result<Prepared, Verdict>> {
+        Box::pin(async move {
+            self.note("prepare", &job.external_id);
+            let scripted = self.0.lock().unwrap().preparations.pop_front();
+            when_let(scripted.unwrap_or((Ok(Prepared::default()), None))).await
         })
     }
 

@@ -50,3 +50,4 @@ mod sandbox_faults;
 mod settle;
 mod task_list;
 mod vault;
+mod warnings;

@@ -273,13 +273,13 @@ async fn images_are_uploaded_once_and_shown_from_the_site() {
     let prepared = ghost.prepare(&job).await.unwrap();
     // Begun again, as after a crash.
     assert_eq!(ghost.prepare(&job).await.unwrap(), prepared);
-    let hash = prepared["cover"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    let hash = prepared.ready["cover"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
     let stored =
         Command::new("find").arg(server.data().join("content/images")).args(["-name", "*.png"]).output();
     let stored = String::from_utf8(stored.unwrap().stdout).unwrap();
     assert_eq!(stored.lines().filter(|path| path.contains(&hash[..64])).count(), 1, "{stored}");
 
-    let job = drafted(&ghost, Job { prepared, ..job }).await;
+    let job = drafted(&ghost, Job { prepared: prepared.ready, ..job }).await;
     done(&ghost, &job).await;
     let (_, told) =
         ask(&server, "GET", &format!("posts/{}/?formats=html", job.draft_id.unwrap()), &Value::Null);
@@ -302,7 +302,8 @@ async fn an_image_that_ghost_does_not_take_is_told_before_anything_is_made() {
     assert!(failure.message.contains("PNG"), "{}", failure.message);
     let settings = json!({"base_url": server.text("base_url"), "broken_images": "omit"});
     let prepared = ghost.prepare(&Job { settings, ..job.clone() }).await.unwrap();
-    assert_eq!(prepared["cover"], Value::Null);
+    assert_eq!(prepared.ready["cover"], Value::Null);
+    assert_eq!(prepared.warnings[0].code, "cover_omitted");
     assert_eq!(seen(&ghost, &job).await, []);
 }
 

@@ -99,7 +99,7 @@ async fn given(clock: TestClock, answers: impl IntoIterator<Item = Planned>) -> 
         },
         submitted_at: clock.now(),
         draft_id: Some(ID.into()),
-        prepared: Prepared::Null,
+        prepared: Value::Null,
         request_id: "request-7".into(),
         trace: Trace::default(),
         until: clock.instant() + Duration::from_secs(20),
@@ -353,6 +353,19 @@ async fn what_ghost_would_refuse_is_not_sent() {
     assert_eq!(failure.code, "title_too_long");
     assert!(matches!(ghost.draft(&job).await, Verdict::Rejected(_)));
     assert!(double.lines().is_empty());
+}
+
+#[tokio::test]
+async fn an_image_that_an_earlier_part_has_moved_is_not_moved_again() {
+    let (ghost, job, double) = given(now(), []).await;
+    let (here, there) = ("data:image/gif,GIF89a", "https://blog.example/content/images/a.gif");
+    let content = Content { content_html: format!("<img src=\"{here}\">"), ..job.content.clone() };
+    let settings = json!({"base_url": job.settings["base_url"], "images": "upload"});
+    let moved = json!({"addresses": {here: {"Ok": {"url": there, "remote_id": null}}}, "contents": {}});
+    let job = Job { content, settings, prepared: json!({"moved": moved}), ..job };
+    let prepared = ghost.prepare(&job).await.unwrap();
+    let ready = json!({"cover": null, "content_html": format!("<img src=\"{there}\">")});
+    assert_eq!((prepared.ready, prepared.in_part, double.lines().len()), (ready, false, 0));
 }
 
 /// Of all that is sent in the life of a post, nothing sends mail or makes it be sent.

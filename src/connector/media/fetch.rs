@@ -1,6 +1,6 @@
 //! Fetching one image, and what it means when that fails.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use url::Url;
 
 use super::plan::{Role, Wanted};
-use super::{IMAGE_DEADLINE, IMAGE_MAX_BYTES, Image, Media};
+use super::{IMAGE_DEADLINE, IMAGE_MAX_BYTES, IMAGE_MAX_KIB, Image, Media};
 use crate::article::URL_MAX;
 use crate::connector::Failure;
 use crate::outbound::{Answer, Call, CallError, Limits, Method};
@@ -39,6 +39,9 @@ pub enum MediaError {
     Transient(Failure),
 }
 
+/// An image, and its room in memory.
+pub(super) type Fetched = (Image, OwnedSemaphorePermit);
+
 impl Media {
     /// Fetches an image by GET, once: an http(s) URL, within `deadline` and [`IMAGE_MAX_BYTES`], from an address that
     /// the client may call.
@@ -54,27 +57,20 @@ impl Media {
         judged(role, url, self.client.send(call).await)
     }
 
-    /// The image, with its place among those in memory.
+    /// The image, with as much of the room for one as it takes.
     pub(super) async fn in_hand(
         &self,
         one: &Wanted,
-        until: Instant,
-    ) -> Result<(Image, OwnedSemaphorePermit), MediaError> {
-        let left = || until.saturating_duration_since(self.clock.instant());
-        let late = || {
-            let why = "there was no time left to fetch it";
-            MediaError::Transient(one.role.failure("unavailable", told(&one.address, why)))
+        mut room: OwnedSemaphorePermit,
+    ) -> Result<Fetched, MediaError> {
+        let image = if one.address.starts_with("data:") {
+            inline(one.role, &one.address)?
+        } else {
+            self.fetch(one.role, &one.address, IMAGE_DEADLINE).await?
         };
-        let permit = tokio::time::timeout(left(), self.images.clone().acquire_owned()).await;
-        let Ok(Ok(permit)) = permit else { return Err(late()) };
-        if one.address.starts_with("data:") {
-            return Ok((inline(one.role, &one.address)?, permit));
-        }
-        let deadline = left().min(IMAGE_DEADLINE);
-        if deadline.is_zero() {
-            return Err(late());
-        }
-        Ok((self.fetch(one.role, &one.address, deadline).await?, permit))
+        let taken = room.split(image.bytes.capacity().div_ceil(1024).min(IMAGE_MAX_KIB));
+        // Split off what it takes; the rest is given back here.
+        Ok((image, taken.unwrap_or(room)))
     }
 }
 

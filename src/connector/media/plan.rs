@@ -9,7 +9,7 @@ use crate::connector::Failure;
 use crate::fields::FieldError;
 
 /// The most distinct images of one article, the cover among them: each is a request to its host and one to the
-/// platform, one after the other, which for more than a hundred would outlast what a publication can wait.
+/// platform, which for more than a hundred would outlast what a publication can wait.
 pub const IMAGES_MAX: usize = 100;
 
 /// The settings of an account that are read here.
@@ -153,10 +153,11 @@ pub(super) fn planned(
 }
 
 /// What becomes of an article with an image that is broken for good: the warning that it goes without it, or the end.
-pub(super) fn without(broken: Broken, why: Failure) -> Result<Failure, Failure> {
+/// Its code is `cover_omitted` or `image_omitted`.
+pub(super) fn without(broken: Broken, role: Role, why: Failure) -> Result<Failure, Failure> {
     match broken {
         Broken::Fail => Err(why),
-        Broken::Omit => Ok(Failure { message: format!("left out: {}", why.message), ..why }),
+        Broken::Omit => Ok(role.failure("omitted", format!("left out: {}", why.message))),
     }
 }
 

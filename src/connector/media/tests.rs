@@ -7,6 +7,8 @@ use super::*;
 use crate::clock::TestClock;
 use crate::outbound::Policy;
 
+mod parts;
+
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n one";
 const GIF: &[u8] = b"GIF89a two";
 const UPLOAD: Rules = Rules { cover: Images::Upload, body: Images::Upload, broken: Broken::Fail };
@@ -26,8 +28,35 @@ enum Does {
     Floods,
     /// Says nothing.
     Waits,
+    /// Answers with that image when it is let, and says that it was asked.
+    Gated(Arc<Gate>, Vec<u8>),
     /// Promises more than it sends.
     BreaksOff,
+}
+
+/// Holds answers back until a test lets them go.
+#[derive(Debug)]
+struct Gate {
+    /// One for each request that came.
+    asked: Semaphore,
+    /// One for each answer that may go.
+    open: Semaphore,
+}
+
+impl Gate {
+    fn closed() -> Arc<Self> {
+        Arc::new(Self { asked: Semaphore::new(0), open: Semaphore::new(0) })
+    }
+
+    /// When so many more requests have come; then so many answers go.
+    async fn pass(&self, asked: u32, answers: usize) {
+        tokio::time::timeout(ROOMY, self.asked.acquire_many(asked))
+            .await
+            .expect("they are asked")
+            .unwrap()
+            .forget();
+        self.open.add_permits(answers);
+    }
 }
 
 /// A server of images, and the paths that it was asked for.
@@ -37,7 +66,9 @@ struct Host {
 }
 
 impl Host {
-    async fn start(paths: Vec<(&'static str, Does)>) -> Self {
+    async fn start<P: Into<String>>(paths: Vec<(P, Does)>) -> Self {
+        let paths =
+            paths.into_iter().map(|(path, does)| (path.into(), does)).collect::<Vec<(String, Does)>>();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -59,7 +90,7 @@ impl Host {
     }
 }
 
-async fn serve(mut stream: TcpStream, paths: Vec<(&'static str, Does)>, asked: Arc<Mutex<Vec<String>>>) {
+async fn serve(mut stream: TcpStream, paths: Vec<(String, Does)>, asked: Arc<Mutex<Vec<String>>>) {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
@@ -104,6 +135,13 @@ async fn serve(mut stream: TcpStream, paths: Vec<(&'static str, Does)>, asked: A
             sent
         }
         Does::Waits => stream.read_to_end(&mut Vec::new()).await.map(|_| ()),
+        Does::Gated(gate, body) => {
+            gate.asked.add_permits(1);
+            gate.open.acquire().await.unwrap().forget();
+            let head =
+                format!("HTTP/1.1 200 X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            stream.write_all(&[head.as_bytes(), &body].concat()).await
+        }
         Does::BreaksOff => {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n\x89PNG\r\n\x1a\n").await
         }
@@ -161,8 +199,11 @@ async fn transfer(
 ) -> Result<Transferred, TransferError<String>> {
     let until = media.clock.instant() + ROOMY;
     // Boxed as connectors do: it must be able to move between threads.
-    let moving: crate::connector::Answering<'_, _> = Box::pin(media.transfer(content, rules, until, shelf));
-    tokio::time::timeout(ROOMY, moving).await.expect("it does not hang")
+    let mut moved = Moved::default();
+    let moving: crate::connector::Answering<'_, _> =
+        Box::pin(media.transfer(content, rules, until, &mut moved, shelf));
+    let moved = tokio::time::timeout(ROOMY, moving).await.expect("it does not hang");
+    moved.map(|whole| whole.expect("there is time for all of it"))
 }
 
 async fn fetched(media: &Media, url: &str) -> Result<Image, (bool, String, String)> {
@@ -323,7 +364,9 @@ async fn each_address_is_fetched_and_each_content_uploaded_once() {
     );
     let mut shelf = Shelf::default();
     let moved = transfer(&local(), &article(Some(b), html), UPLOAD, &mut shelf).await.unwrap();
-    assert_eq!(host.asked(), ["/b.png", "/a.png", "/c.jpg"], "one after the other, the cover first");
+    let mut asked = host.asked();
+    asked.sort();
+    assert_eq!(asked, ["/a.png", "/b.png", "/c.jpg"]);
     assert_eq!(shelf.images.iter().map(|image| image.kind).collect::<Vec<_>>(), [Kind::Png, Kind::Jpeg]);
     let [one, two] = ["<img src=\"https://blog.example/1\">", "<img src=\"https://blog.example/2\">"];
     assert_eq!(moved.content_html, format!("{one}<p>{two}{one}{one}{one}<img src=\"/r\"></p>"));
@@ -386,10 +429,10 @@ async fn a_broken_image_ends_it_or_is_left_out() {
     assert_eq!(
         told,
         [
-            ("cover_unavailable", gone),
-            ("image_wrong_type", svg.to_owned()),
-            ("image_refused", refused("/b.gif")),
-            ("image_refused", refused("/c.gif")),
+            ("cover_omitted", gone),
+            ("image_omitted", svg.to_owned()),
+            ("image_omitted", refused("/b.gif")),
+            ("image_omitted", refused("/c.gif")),
         ]
     );
     // What may pass is no reason to publish without it.
@@ -402,9 +445,10 @@ async fn a_broken_image_ends_it_or_is_left_out() {
 async fn an_upload_that_fails_ends_it() {
     let host = Host::start(vec![("/a.gif", ok(b"GIF89a down")), ("/b.png", ok(PNG))]).await;
     let content = article(Some(host.url("/a.gif")), format!("<img src={}>", host.url("/b.png")));
-    let got = transfer(&local(), &content, OMIT, &mut Shelf::default()).await;
+    let mut shelf = Shelf::default();
+    let got = transfer(&local(), &content, OMIT, &mut shelf).await;
     assert_eq!(got, Err(TransferError::Upload("the platform is down".to_owned())));
-    assert_eq!(host.asked(), ["/a.gif"]);
+    assert_eq!(shelf.given, 1);
 }
 
 #[tokio::test]
@@ -414,18 +458,19 @@ async fn no_fetch_is_begun_or_goes_on_when_the_time_is_over() {
     for (path, left, asked) in [("/a.png", Duration::ZERO, 0), ("/wait", Duration::from_millis(200), 1)] {
         let content = article(Some(host.url(path)), "");
         let until = media.clock.instant() + left;
-        let got =
-            tokio::time::timeout(ROOMY / 2, media.transfer(&content, OMIT, until, &mut Shelf::default()))
-                .await;
+        let (mut moved, mut shelf) = (Moved::default(), Shelf::default());
+        let moving = media.transfer(&content, OMIT, until, &mut moved, &mut shelf);
+        let got = tokio::time::timeout(ROOMY / 2, moving).await;
         assert!(matches!(got, Ok(Err(TransferError::Transient(_)))), "{got:?}");
         assert_eq!(host.asked().len(), asked);
     }
     // Nor does one wait longer for its turn.
-    let _all = media.images.acquire_many(u32::try_from(IMAGES_AT_ONCE).unwrap()).await.unwrap();
+    let _all = media.room.acquire_many(u32::try_from(IMAGES_AT_ONCE * IMAGE_MAX_KIB).unwrap()).await.unwrap();
     let content = article(Some(host.url("/a.png")), "");
     let until = media.clock.instant() + Duration::from_millis(50);
-    let got =
-        tokio::time::timeout(ROOMY / 2, media.transfer(&content, OMIT, until, &mut Shelf::default())).await;
+    let (mut moved, mut shelf) = (Moved::default(), Shelf::default());
+    let moving = media.transfer(&content, OMIT, until, &mut moved, &mut shelf);
+    let got = tokio::time::timeout(ROOMY / 2, moving).await;
     assert!(matches!(got, Ok(Err(TransferError::Transient(_)))), "{got:?}");
 }
 

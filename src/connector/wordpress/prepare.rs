@@ -11,7 +11,9 @@ use super::answers::{Heard, number};
 use super::call::{Body, Session};
 use super::mark;
 use crate::article::is_http_url;
-use crate::connector::media::{Image, Images, Media, NotPlaced, Placed, Rules, TransferError, Uploader};
+use crate::connector::media::{
+    Image, Images, Media, Moved, NotPlaced, Placed, Rules, TransferError, Uploader,
+};
 use crate::connector::{Failure, Job, Prepared, Verdict};
 use crate::outbound::Method;
 
@@ -22,6 +24,8 @@ const HASH_DIGITS: usize = 32;
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Ready {
+    /// Whether tags and categories are.
+    terms: bool,
     /// Ids of tags.
     pub(super) tags: Vec<u64>,
     /// Ids of categories.
@@ -30,11 +34,13 @@ pub(super) struct Ready {
     pub(super) cover: Option<u64>,
     /// The text, where its images were moved.
     pub(super) content_html: Option<String>,
+    /// The images that were moved, while others are left.
+    moved: Moved,
 }
 
 impl Ready {
     /// Reads what [`prepare`] has written.
-    pub(super) fn of(prepared: &Prepared) -> Self {
+    pub(super) fn of(prepared: &Value) -> Self {
         serde_json::from_value(prepared.clone()).unwrap_or_default()
     }
 }
@@ -74,31 +80,39 @@ pub(super) async fn prepare(
     uploads: &Uploads,
     job: &Job,
 ) -> Result<Prepared, Verdict> {
-    let mut ready = Ready::default();
-    for name in &session.settings.categories {
-        ready.categories.push(category(session, name).await.map_err(|heard| term_verdict(heard, name))?);
+    let mut ready = Ready::of(&job.prepared);
+    if !ready.terms {
+        for name in &session.settings.categories {
+            ready.categories.push(category(session, name).await.map_err(|heard| term_verdict(heard, name))?);
+        }
+        for name in &job.content.tags {
+            ready.tags.push(made(session, "tags", name).await.map_err(|heard| term_verdict(heard, name))?);
+        }
+        ready.terms = true;
     }
-    for name in &job.content.tags {
-        ready.tags.push(made(session, "tags", name).await.map_err(|heard| term_verdict(heard, name))?);
-    }
+    let (mut in_part, mut warnings) = (false, Vec::new());
     let rules = rules(&job.settings);
     if job.content.cover_url.is_some() || rules.body == Images::Upload {
         let mut shelf = Shelf { session, uploads };
-        let moved =
-            media.transfer(&job.content, rules, job.until, &mut shelf).await.map_err(
-                |error| match error {
-                    TransferError::Broken(failure) => Verdict::Rejected(failure),
-                    TransferError::Transient(failure) => Verdict::Transient(failure),
-                    TransferError::Upload(verdict) => verdict,
-                },
-            )?;
-        for why in &moved.left_out {
-            tracing::warn!(code = %why.code, why = why.message, "an image was left out");
+        let moved = media.transfer(&job.content, rules, job.until, &mut ready.moved, &mut shelf).await;
+        let moved = moved.map_err(|error| match error {
+            TransferError::Broken(failure) => Verdict::Rejected(failure),
+            TransferError::Transient(failure) => Verdict::Transient(failure),
+            TransferError::Upload(verdict) => verdict,
+        })?;
+        match moved {
+            Some(moved) => {
+                ready.moved = Moved::default();
+                ready.cover = moved.cover.and_then(|cover| cover.remote_id?.parse().ok());
+                ready.content_html =
+                    (moved.content_html != job.content.content_html).then_some(moved.content_html);
+                warnings = moved.left_out;
+            }
+            None => in_part = true,
         }
-        ready.cover = moved.cover.and_then(|cover| cover.remote_id?.parse().ok());
-        ready.content_html = (moved.content_html != job.content.content_html).then_some(moved.content_html);
     }
     serde_json::to_value(ready)
+        .map(|ready| Prepared { ready, in_part, warnings })
         .map_err(|error| Verdict::Rejected(Failure::new("unrenderable", error.to_string())))
 }
 
@@ -187,7 +201,8 @@ impl Shelf<'_, '_> {
 
     async fn sent(&self, slug: &str, image: Image) -> Result<Placed, NotPlaced<Verdict>> {
         let query = [("slug", slug), ("title", slug), ("_fields", "id,slug,source_url")];
-        let body = Body::File(image.bytes.clone(), image.kind.mime(), image.file_name());
+        let name = image.file_name();
+        let body = Body::File(image.bytes, image.kind.mime(), name);
         match self.session.send(Method::Post, "media", &query, body).await {
             Heard::Told(media) => placed(&media).ok_or_else(|| {
                 NotPlaced::Failed(Verdict::Unknown(

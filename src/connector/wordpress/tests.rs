@@ -128,7 +128,7 @@ impl Double {
             },
             submitted_at: DateTime::UNIX_EPOCH,
             draft_id: Some("7".to_owned()),
-            prepared: Prepared::Null,
+            prepared: Value::Null,
             request_id: "a-1-2".to_owned(),
             trace: Trace::default(),
             until: self.clock.instant() + Duration::from_secs(15),
@@ -247,7 +247,7 @@ async fn an_image_whose_upload_got_no_answer_is_found_and_not_uploaded_twice() {
     job.content.cover_url = Some(PIXEL.to_owned());
     assert!(matches!(double.connector.prepare(&job).await, Err(Verdict::Unknown(_))));
     let ready = double.connector.prepare(&job).await.unwrap();
-    assert_eq!(ready["cover"], 9);
+    assert_eq!(ready.ready["cover"], 9);
     assert_eq!(double.asked(), ["GET media", "POST media", "GET media"]);
 }
 
@@ -258,6 +258,54 @@ async fn an_image_is_not_uploaded_when_it_is_not_known_whether_it_is_there() {
     job.content.cover_url = Some(PIXEL.to_owned());
     assert!(matches!(double.connector.prepare(&job).await, Err(Verdict::Transient(_))));
     assert_eq!(double.asked(), ["GET media"]);
+}
+
+#[tokio::test]
+async fn an_image_that_is_left_out_is_a_warning() {
+    let term = Said::This(201, r#"{"id":5}"#.to_owned());
+    let double = Double::says(vec![term]).await;
+    let mut job = double.job();
+    job.content.tags = vec!["news".to_owned()];
+    job.content.cover_url = Some("data:image/svg+xml,%3Csvg/%3E".to_owned());
+    job.content.content_html = "<p>x<img src=ftp://h/a.png><img src=\"data:image/png,no\"></p>".to_owned();
+    job.settings["images"] = json!("upload");
+    let Err(Verdict::Rejected(failure)) = double.connector.prepare(&job).await else { panic!() };
+    assert_eq!(failure.code, "cover_wrong_type");
+    let double = Double::says(vec![Said::This(201, r#"{"id":5}"#.to_owned())]).await;
+    job.settings = json!({"base_url": double.url, "images": "upload", "broken_images": "omit"});
+    let prepared = double.connector.prepare(&job).await.unwrap();
+    let told = prepared.warnings.iter().map(|why| &*why.code).collect::<Vec<_>>();
+    assert_eq!((told, prepared.in_part), (vec!["cover_omitted", "image_omitted"], false));
+    assert!(prepared.warnings[0].message.starts_with("left out: a data: image: SVG"), "{prepared:?}");
+    assert_eq!(prepared.ready["content_html"], "<p>x<img src=\"ftp://h/a.png\"></p>");
+    assert_eq!(prepared.ready["tags"], json!([5]));
+}
+
+#[tokio::test]
+async fn what_there_is_no_time_for_is_made_ready_in_another_part() {
+    let media = |id: u32| {
+        let url = format!("https://blog.example/{id}.gif");
+        list(&json!([{"id": id, "slug": "pi", "source_url": url}]))
+    };
+    let term = Said::This(201, r#"{"id":5}"#.to_owned());
+    // Of fifteen seconds the tag takes four, and so does the first image.
+    let double = Double::taking(vec![term, media(8), media(9), media(10)], Duration::from_secs(4)).await;
+    let mut job = double.job();
+    job.content.tags = vec!["news".to_owned()];
+    job.content.content_html =
+        ["a", "b", "c"].map(|n| format!("<img src=\"data:image/gif,GIF89a{n}\">")).concat();
+    job.settings["images"] = json!("upload");
+    let part = double.connector.prepare(&job).await.unwrap();
+    assert!(part.in_part, "{part:?}");
+    assert_eq!(double.asked(), ["POST tags", "GET media", "GET media"]);
+    job.prepared = part.ready;
+    job.until = double.clock.instant() + Duration::from_secs(15);
+    let rest = double.connector.prepare(&job).await.unwrap();
+    assert!(!rest.in_part);
+    assert_eq!(double.asked()[3..], ["GET media"], "neither the tag nor what was moved is asked for again");
+    assert_eq!((&rest.ready["tags"], &rest.ready["moved"]["addresses"]), (&json!([5]), &json!({})));
+    let shown = [8, 9, 10].map(|id| format!("<img src=\"https://blog.example/{id}.gif\">")).concat();
+    assert_eq!(rest.ready["content_html"], shown);
 }
 
 #[tokio::test]

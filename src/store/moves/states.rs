@@ -78,6 +78,7 @@ impl Store {
                         WHEN d.from_status = 'running' AND d.to_status = 'submitted' AND d.parks IS NULL THEN p.tries + 1
                         ELSE p.tries END,
                     round = CASE WHEN d.new_round THEN p.round + 1 ELSE p.round END,
+                    warnings = CASE WHEN NOT d.new_round THEN p.warnings END,
                     credentials_version = CASE WHEN d.to_status = 'login_expired' AND NOT d.renewed THEN d.lane_version
                         ELSE p.credentials_version END,
                     lease_owner = NULL, lease_until = NULL, confirming = (d.to_status = 'running'),

@@ -48,6 +48,21 @@ fn after(terms: Terms, journal: Journal, sighting: Sighting, action: Action, ver
 const SEARCHED: [Guarantee; 3] = [Guarantee::NativeKey, Guarantee::DraftThenPublish, Guarantee::Search];
 
 #[test]
+fn what_is_ready_in_part_is_gone_on_with_and_gives_up_after_a_while() {
+    let terms = Terms { prepares: true, ..terms(Guarantee::DraftThenPublish, Some(30)) };
+    let mut run = Run::begin(terms, Journal::default());
+    run.saw(Sighting::absent(), NOW);
+    for _ in 0..PREPARE_STEPS_MAX {
+        assert_eq!(run.next(NOW), Step::Do(Action::Prepare, None));
+        run.ready_in_part();
+    }
+    let Step::Settle(Outcome::Again { failure, wait }) = run.next(NOW) else { panic!() };
+    assert_eq!((&*failure.code, wait), ("images_slow", Duration::from_secs(30)));
+    run.ready();
+    assert_eq!(run.next(NOW), Step::Do(Action::Draft, None));
+}
+
+#[test]
 fn what_is_found_is_never_sent() {
     for guarantee in SEARCHED {
         for journal in [Journal::default(), open(TimeDelta::minutes(1)), open(TimeDelta::days(9))] {

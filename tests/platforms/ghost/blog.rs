@@ -13,7 +13,7 @@ use publish_ingest::article::Content;
 use publish_ingest::clock::SharedClock;
 use publish_ingest::connector::ghost::Ghost;
 use publish_ingest::connector::media::Media;
-use publish_ingest::connector::{Access, Connector, Job, Marked, Prepared, Remote, Sighting, Trace, Verdict};
+use publish_ingest::connector::{Access, Connector, Job, Marked, Remote, Sighting, Trace, Verdict};
 use publish_ingest::outbound::{Client, Policy};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -111,7 +111,7 @@ pub(super) fn job(server: &Server) -> Job {
         },
         submitted_at: clock().now(),
         draft_id: None,
-        prepared: Prepared::Null,
+        prepared: Value::Null,
         request_id: "request-7".into(),
         trace: Trace::default(),
         until: clock().instant() + Duration::from_secs(120),

@@ -151,7 +151,7 @@ impl Blog {
             },
             submitted_at: DateTime::UNIX_EPOCH,
             draft_id: None,
-            prepared: Prepared::Null,
+            prepared: Value::Null,
             request_id: "test-1-0".to_owned(),
             trace: Trace::default(),
             until: clock().instant() + ROOMY,
@@ -221,5 +221,5 @@ pub(super) fn rejected(verdict: Verdict) -> String {
 
 /// A member of what was made ready.
 pub(super) fn member<'a>(prepared: &'a Prepared, name: &str) -> &'a Value {
-    prepared.get(name).unwrap()
+    prepared.ready.get(name).unwrap()
 }

@@ -23,7 +23,7 @@ async fn tags_and_categories_are_made_once_and_used_by_name() {
     let again = blog.connector.prepare(&job).await.unwrap();
     assert_eq!(ready, again);
     assert_eq!(blog.sql(&format!("select count(*) from wp_terms where name like '%{own}'")), "5");
-    job.prepared = ready;
+    job.prepared = ready.ready;
     let id = blog.drafted(&mut job).await;
     let used = blog.sql(&format!(
         "select group_concat(name order by name separator '|') from wp_terms join wp_term_taxonomy using (term_id)
@@ -67,7 +67,7 @@ async fn a_cover_is_uploaded_once_for_all_articles_that_have_it() {
     let title = blog.sql(&format!("select post_title from wp_posts where ID = {}", member(&one, "cover")));
     assert!(title.starts_with("pi-"), "{title}");
     assert_eq!(blog.sql(&format!("select count(*) from wp_posts where post_title = '{title}'")), "1");
-    jobs[0].prepared = one.clone();
+    jobs[0].prepared = one.ready.clone();
     let id = blog.drafted(&mut jobs[0]).await;
     let thumbnail = blog.sql(&format!(
         "select meta_value from wp_postmeta where post_id = {id} and meta_key = '_thumbnail_id'"
@@ -83,7 +83,7 @@ async fn images_of_the_text_stay_where_they_are_unless_the_account_says_otherwis
     job.content.content_html = format!("<p><img src=\"{PIXEL}\" alt=\"a pixel\"></p>");
     assert!(!blog.connector.prepares(&job));
     job.settings["images"] = json!("upload");
-    job.prepared = blog.connector.prepare(&job).await.unwrap();
+    job.prepared = blog.connector.prepare(&job).await.unwrap().ready;
     let id = blog.drafted(&mut job).await;
     let content = blog.column(&id, "post_content");
     assert!(content.contains("/wp-content/uploads/") && !content.contains("data:"), "{content}");
@@ -101,7 +101,9 @@ async fn an_image_that_is_not_taken_fails_before_anything_is_made() {
     job.settings["images"] = json!("upload");
     assert_eq!(rejected(blog.connector.prepare(&job).await.unwrap_err()), "image_refused");
     job.settings["broken_images"] = json!("omit");
-    job.prepared = blog.connector.prepare(&job).await.unwrap();
+    let prepared = blog.connector.prepare(&job).await.unwrap();
+    assert_eq!(prepared.warnings.iter().map(|why| &*why.code).collect::<Vec<_>>(), ["image_omitted"]);
+    job.prepared = prepared.ready;
     let id = blog.drafted(&mut job).await;
     assert!(!blog.column(&id, "post_content").contains("<img"));
     let mut contributors = blog.job_of(&blog.user("contributor"), "Not allowed");
