@@ -34,8 +34,6 @@ const REST_MIN: Duration = Duration::from_millis(20);
 /// The wait before a platform that gave no answer is asked again, where the retry schedule is empty.
 pub(super) const ASK_WAIT: Duration = Duration::from_mins(1);
 
-/// The error code of what was sent, and nobody has said what came of it.
-
 /// Why an account is left alone for a while.
 pub(super) const RATE_LIMITED: &str = "rate_limited";
 
