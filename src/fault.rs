@@ -113,7 +113,7 @@ mod on {
     pub fn settle_time() -> Option<Duration> {
         static SETTLE: OnceLock<Option<Duration>> = OnceLock::new();
         *SETTLE.get_or_init(|| {
-            let seconds = std::env::var("PUBLISH_FAULT_SETTLE").ok()?.parse().ok()?;
+            let seconds = std::env::var_os("PUBLISH_FAULT_SETTLE")?.to_str()?.parse().ok()?;
             Some(Duration::from_secs(seconds))
         })
     }
