@@ -19,6 +19,7 @@ use crate::vault::{MasterKey, Vault};
 
 mod account;
 mod audit;
+mod callback;
 mod dev;
 mod group;
 mod health;
@@ -61,6 +62,9 @@ enum Command {
     /// Show its tasks, and act on them
     #[command(subcommand)]
     Task(task::Task),
+    /// List its callbacks, and send them again
+    #[command(subcommand)]
+    Callback(callback::Callback),
     /// Compare what a platform shows of an account with what was recorded: doubles, losses, strangers
     Audit(Box<audit::Audit>),
     /// Print the OpenAPI 3.1 document
@@ -141,6 +145,7 @@ pub fn main() -> ExitCode {
             Command::Account(account) => account.run().await,
             Command::Group(group) => group.run().await,
             Command::Task(task) => task.run().await,
+            Command::Callback(callback) => callback.run().await,
             Command::Audit(audit) => audit.run(clock).await,
             Command::Openapi => openapi::run(),
             Command::Health(health) => health.run().await,

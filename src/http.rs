@@ -12,6 +12,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::callback::feed::Feeds;
 use crate::clock::SharedClock;
 use crate::outbound::Policy;
 use crate::store::{Store, Telling};
@@ -25,9 +26,12 @@ mod accounts;
 mod admission;
 mod batch;
 mod bridge;
+mod callback_list;
 mod callbacks;
 mod check;
+mod cursor;
 mod drafts;
+mod events;
 mod groups;
 mod health;
 mod list_body;
@@ -38,6 +42,7 @@ mod platforms;
 mod problem;
 mod publish;
 mod pull;
+mod replays;
 mod sandbox;
 mod signing_secrets;
 mod task_actions;
@@ -68,6 +73,8 @@ pub struct AppState {
     pub work: Wake,
     /// Wakes the dispatchers of this process: an event was written.
     pub deliver: Wake,
+    /// Those who wait for events here.
+    pub feeds: Feeds,
     /// Which addresses may be called: a URL that never may is refused when it is sent.
     pub policy: Arc<Policy>,
     /// The largest body, in bytes; of a batch: the largest article.
@@ -138,7 +145,12 @@ fn described() -> OpenApiRouter<AppState> {
         .routes(routes!(sandbox::get_article))
         .routes(routes!(sandbox::get_requests))
         .routes(routes!(signing_secrets::get_signing_secrets))
+        .routes(routes!(callback_list::list_callbacks))
         .routes(routes!(callbacks::get_callback))
+        .routes(routes!(replays::replay_callback))
+        .routes(routes!(replays::post_replay))
+        .routes(routes!(replays::get_replay))
+        .routes(routes!(events::get_events))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(metrics::metrics))

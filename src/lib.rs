@@ -28,6 +28,10 @@
 //!                    └─▶ record the try; at least once, same id, same bytes
 //! ```
 //!
+//! Who would rather pull gets the same bytes from the feed ([`http`], `GET /events`): an event's position is taken under a lock
+//! that is held until the commit, so what is visible has no gap. A callback that is asked for again is due again ([`store`],
+//! `replays.rs`); a range of them is a row that any dispatcher goes on with, step by step ([`callback::replay`]).
+//!
 //! Nothing runs backwards along this line. No transaction is open while anything outside is called.
 //!
 //! Four more roads lead to the same moves of [`store`], each with its event in the same transaction:
@@ -57,6 +61,7 @@
 //! | a caller acts while a worker settles | one waits for the other's locks, and decides on what it left |
 //! | the database goes away | 503 with `Retry-After`; outcomes wait in memory; leases cover what is lost there |
 //! | a receiver fails | the callback is tried again by schedule; its lease covers a dispatcher that dies |
+//! | a node dies in a step of a replay | the step has done nothing; another node makes it |
 //!
 //! # Where things live
 //!
@@ -68,13 +73,13 @@
 //! | [`lifecycle`] | a service from start to stop |
 //! | [`http`] | the routes, one file per resource; problems; what each request passes first |
 //! | [`task`] | accepting, working, settling, what a bridge's report does, and what an audit finds |
-//! | [`callback`] | delivering |
+//! | [`callback`] | delivering, replaying ranges, and waiting for events |
 //! | [`turns`], [`gather`] | tenants in turn, and writing together what comes together: what the loops share |
 //! | [`task::run`] | the decisions of one run, pure |
 //! | [`connector`] | the trait, one file per platform, and the images that articles bring along |
 //! | [`outbound`] | the one guarded HTTP client |
 //! | [`store`] | all SQL, one file per aggregate |
-//! | [`callback::event`], [`callback::signature`] | an event's body and how it is signed, pure |
+//! | [`callback::event`], [`callback::signature`], [`callback::status`] | an event's body, how it is signed, how its delivery stands: pure |
 //! | [`task::act`], [`task::marker`], [`task::pull`], [`task::state`] | what callers may do to a task, an article's mark, what a robot gets, the states: pure |
 //! | [`article`], [`account`], [`tenant`] | parsed values: what exists is valid |
 //! | [`fields`], [`json`] | the fields of a JSON body, and all that is wrong with them; JSON read strictly |

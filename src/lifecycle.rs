@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::callback::deliver::{self, Dispatcher, Recorder};
+use crate::callback::feed::Feeds;
+use crate::callback::replay::Replayer;
 use crate::clock::SharedClock;
 use crate::config::Roles;
 use crate::connector::Connector;
@@ -25,7 +27,7 @@ use crate::connector::wordpress::{self, WordPress};
 use crate::http::{self, AppState, Readiness};
 use crate::outbound::{Client, Policy, SetupError};
 use crate::retry::Schedule;
-use crate::store::{ClaimLimits, LOGIN_EXPIRED, Queue, Store, StoreError, Telling, Then};
+use crate::store::{CLAIM_MOST, ClaimLimits, LOGIN_EXPIRED, Queue, Store, StoreError, Telling, Then};
 use crate::task::accept::Acceptor;
 use crate::task::run::OUTCOME_UNKNOWN;
 use crate::task::settle::{Settler, Settling, telling};
@@ -103,7 +105,8 @@ impl Service {
     /// Starts what the node's roles ask for, and serves on `listener`; `more` routes stand beside the service's.
     pub fn start(plan: Plan, listener: TcpListener, more: Router) -> Result<Self, CannotStart> {
         let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
-        let (work, deliver) = (Wake::default(), Wake::default());
+        let (work, feed) = (Wake::default(), Wake::default());
+        let deliver = Wake::default().and(feed.clone());
         let client = Client::new(plan.policy.clone(), plan.clock.clone())?;
         let sandbox = Store::open(&plan.database_url, SANDBOX_CONNECTIONS, plan.clock.clone())?;
         let shared = Shared {
@@ -113,6 +116,7 @@ impl Service {
             metrics: Metrics::new(),
             work,
             deliver,
+            feed,
             stop: stop.clone(),
             tracker: tracker.clone(),
         };
@@ -165,6 +169,8 @@ struct Shared {
     connectors: Connectors,
     telling: Telling,
     work: Wake,
+    /// Woken with `deliver`: who waits for events.
+    feed: Wake,
     deliver: Wake,
     stop: CancellationToken,
     tracker: TaskTracker,
@@ -201,6 +207,13 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
         telling: shared.telling,
         work: shared.work.clone(),
         deliver: shared.deliver.clone(),
+        feeds: Feeds::start(
+            store.clone(),
+            shared.feed.clone(),
+            clock.clone(),
+            shared.stop.clone(),
+            &shared.tracker,
+        ),
         policy: Arc::new(plan.policy.clone()),
         body_limit: plan.body_limit,
         metrics: shared.metrics.clone(),
@@ -227,6 +240,10 @@ impl Loops {
         if self.plan.roles.dispatcher {
             let turns = self.turns(Queue::Callbacks, deliver, deliver::IN_HAND_MAX);
             tracker.spawn(turns.walk(Arc::new(self.dispatcher(&owner))));
+            // Nobody wakes it: a replay is no hurry. It takes one turn at a time.
+            let turns = self.turns(Queue::Replays, &Wake::default(), CLAIM_MOST);
+            let replayer = Replayer { store: self.store.clone(), deliver: deliver.clone() };
+            tracker.spawn(turns.walk(Arc::new(replayer)));
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Every statement on an article's path names the tenant. Due times, leases and pacing run on the database's clock, `now()`, to which each
 //! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: tenant, accounts,
-//! groups, publications, tasks, lanes, feed, each sorted by key; callbacks, then receivers.
+//! groups, publications, tasks, lanes, feed, each sorted by key; replays, callbacks, then receivers.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -20,12 +20,14 @@ mod accounts;
 mod actions;
 mod audit;
 mod bridge;
+mod callback_list;
 mod callbacks;
 mod check;
 mod codec;
 mod drafts;
 mod due;
 mod events;
+mod feed;
 mod groups;
 mod history;
 mod hold;
@@ -36,6 +38,7 @@ mod logins;
 mod moves;
 mod publications;
 mod pull;
+mod replays;
 mod sandbox;
 mod sealed;
 mod sweeps;
@@ -47,9 +50,11 @@ pub use accounts::{AccountDeleted, AccountPut, AccountRow, RESUME_WITHIN, Renewa
 pub use actions::{Acted, ActedOr, Cancellation, Retry};
 pub use audit::Recorded;
 pub use bridge::{ReportDoes, ReportTaken, Standing};
+pub use callback_list::{CallbackFilters, CallbackItem, CallbackPage};
 pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use check::AccountStanding;
 pub use due::{Due, Queue};
+pub use feed::{FeedPlace, FeedRead};
 pub use groups::{GroupPut, GroupRow};
 pub use history::{HistoryRow, HistorySource};
 pub use journal::{
@@ -61,6 +66,9 @@ pub use logins::LOGIN_EXPIRED;
 pub use moves::{Composed, Move, Moved, Published, SWEEP_AFTER, Telling};
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use pull::{Beat, HandOut, HandedOut, Handing};
+pub use replays::{
+    REPLAY_BATCH, REPLAY_MOST, REPLAY_PAUSE, REPLAYS_UNFINISHED_MAX, ReplayAsked, ReplayRange, ReplayRow,
+};
 pub use sandbox::{
     SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX, SandboxAbout, SandboxArticle, SandboxDone, SandboxEmptied,
     SandboxNote, SandboxPage, SandboxPlace, SandboxRequest, SandboxStanding,

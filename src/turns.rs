@@ -31,6 +31,7 @@ const TENANTS_AT_ONCE: i64 = 64;
 pub struct Wake {
     tenants: Arc<Mutex<HashSet<Uuid>>>,
     signal: Arc<Notify>,
+    also: Option<Arc<Self>>,
 }
 
 impl Wake {
@@ -38,9 +39,25 @@ impl Wake {
     pub fn wake(&self, tenant_id: Uuid) {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner).insert(tenant_id);
         self.signal.notify_one();
+        if let Some(other) = &self.also {
+            other.wake(tenant_id);
+        }
     }
 
-    fn woken(&self) -> HashSet<Uuid> {
+    /// One that wakes `other` as well.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { also: Some(Arc::new(other)), ..self }
+    }
+
+    /// Waits until somebody is woken.
+    pub async fn heard(&self) {
+        self.signal.notified().await;
+    }
+
+    /// Who was woken since this was asked last.
+    #[must_use]
+    pub fn woken(&self) -> HashSet<Uuid> {
         mem::take(&mut *self.tenants.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -196,7 +213,7 @@ impl Turns {
         let poll = jittered(POLL, self.clock.fraction());
         let wait = next.map_or(poll, |next| poll.min(next.saturating_duration_since(self.clock.instant())));
         tokio::select! {
-            () = self.wake.signal.notified() => {}
+            () = self.wake.heard() => {}
             () = tokio::time::sleep(wait) => {}
             () = self.stop.cancelled() => {}
         }

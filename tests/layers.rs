@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from top to bottom; a file belongs to the room with the longest name that fits it.
-const ROOMS: [&str; 29] = [
+const ROOMS: [&str; 30] = [
     "main",
     "cli",
     "lifecycle",
@@ -20,6 +20,7 @@ const ROOMS: [&str; 29] = [
     "store",
     "callback::event",
     "callback::signature",
+    "callback::status",
     "task::act",
     "task::marker",
     "task::pull",

@@ -165,8 +165,9 @@ impl Dispatcher {
         let took = self.clock.instant() - begun;
         let asked = answer.as_ref().ok().and_then(|answer| answer.retry_after.as_deref());
         let asked = asked.and_then(|text| retry_after(text, self.clock.now()));
-        let tries = usize::try_from(one.tries).unwrap_or(usize::MAX).saturating_add(1);
-        let next = self.schedule.wait(tries).map(|wait| jittered(wait, self.clock.fraction()));
+        let tries = one.tries.saturating_add(1);
+        let place = usize::try_from(tries - one.tries_before).unwrap_or(usize::MAX);
+        let next = self.schedule.wait(place).map(|wait| jittered(wait, self.clock.fraction()));
         let then = match then(answer.as_ref().ok().map(|answer| answer.status), next, asked) {
             // As if the record of it had been lost.
             Then::Delivered if twice => Then::Again(Duration::ZERO),

@@ -37,7 +37,7 @@ pub(super) struct CallbackView {
     /// The body, as it is signed and sent, byte for byte.
     #[schema(value_type = EventBody)]
     pub body: Box<RawValue>,
-    /// Every try, the first first.
+    /// Every try, the first first; of more than 1,000, the newest.
     pub tries: Vec<TryView>,
 }
 
@@ -105,8 +105,11 @@ pub(super) async fn get_callback(
     event_id: Result<Path<Uuid>, PathRejection>,
 ) -> Result<Json<CallbackView>, Problem> {
     caller.need(Scope::Read)?;
-    let not_found = || Problem::new(Kind::NotFound, "there is no callback of this event_id");
-    let Path(event_id) = event_id.map_err(|_| not_found())?;
+    let Path(event_id) = event_id.map_err(|_| no_callback())?;
     let callback = caller.within(state.store.callback(caller.tenant_id, event_id)).await??;
-    Ok(Json(callback.ok_or_else(not_found)?.into()))
+    Ok(Json(callback.ok_or_else(no_callback)?.into()))
+}
+
+pub(super) fn no_callback() -> Problem {
+    Problem::new(Kind::NotFound, "there is no callback of this event_id")
 }

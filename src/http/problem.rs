@@ -44,6 +44,8 @@ pub enum Kind {
     DuplicateExternalId,
     /// The state of what it speaks of does not allow it.
     Conflict,
+    /// What comes behind the cursor of the feed is no longer kept.
+    CursorExpired,
     /// The body is over its limit.
     PayloadTooLarge,
     /// Fields break rules.
@@ -78,6 +80,7 @@ impl Kind {
             }
             Self::DuplicateExternalId => (S::CONFLICT, "duplicate_external_id", "This external_id exists"),
             Self::Conflict => (S::CONFLICT, "conflict", "The state does not allow it"),
+            Self::CursorExpired => (S::GONE, "cursor_expired", "The cursor is older than what is kept"),
             Self::PayloadTooLarge => (S::PAYLOAD_TOO_LARGE, "payload_too_large", "The body is too large"),
             Self::ValidationFailed => (S::UNPROCESSABLE_ENTITY, "validation_failed", "Fields break rules"),
             Self::UnknownGroup => (S::UNPROCESSABLE_ENTITY, "unknown_group", "There is no such group"),

@@ -4,17 +4,15 @@ use std::str::FromStr;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chrono::{DateTime, Datelike as _, Utc};
+use chrono::{DateTime, Utc};
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 use unicode_normalization::UnicodeNormalization as _;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, query};
+use super::cursor::{self, FilterDigest, LIMIT_DEFAULT, before, cursor, digest};
 use super::problem::{Kind, ListErrors, Problem};
 use super::tasks::TaskView;
 use crate::account::{BadName, bad_account_id, bad_platform};
@@ -22,15 +20,6 @@ use crate::article::EXTERNAL_ID_MAX;
 use crate::store::TaskFilters;
 use crate::task::state::Status;
 use crate::tenant::Scope;
-
-/// The most tasks on a page.
-const LIMIT_MAX: usize = 200;
-
-/// The tasks on a page for who does not say.
-const LIMIT_DEFAULT: usize = 50;
-
-/// How many bytes of a cursor tell which filters it belongs to: enough that two are not alike by mistake.
-const DIGEST_BYTES: usize = 8;
 
 /// The parameters; the first ones are the filters, to which a cursor is bound.
 const PARAMETERS: [&str; 11] = [
@@ -102,7 +91,7 @@ pub(super) async fn list_tasks(
 struct Asked {
     filters: TaskFilters,
     /// Of the filters, as they were sent.
-    digest: [u8; DIGEST_BYTES],
+    digest: FilterDigest,
     before: Option<Uuid>,
     limit: usize,
 }
@@ -110,7 +99,7 @@ struct Asked {
 impl Asked {
     fn read(text: Option<&str>) -> Result<Self, Problem> {
         let parameters = query(text, &PARAMETERS)?;
-        let digest = digest(&parameters);
+        let digest = digest(&parameters, &PARAMETERS[..PARAMETERS.len() - 2]);
         let mut asked = Self { filters: TaskFilters::default(), digest, before: None, limit: LIMIT_DEFAULT };
         for (name, value) in &parameters {
             asked
@@ -135,17 +124,14 @@ impl Asked {
             "account_id" => filters.account_id = Some(named(value, bad_account_id)?),
             "created_after" => filters.created_from = Some(time(value)?),
             "created_before" => filters.created_before = Some(time(value)?),
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
-                self.limit = limit.ok_or_else(|| format!("takes a number from 1 to {LIMIT_MAX}"))?;
-            }
+            "limit" => self.limit = cursor::limit(value)?,
             _ => self.before = Some(before(value, self.digest)?),
         }
         Ok(())
     }
 }
 
-fn parsed<T: FromStr<Err: std::fmt::Display>>(value: &str) -> Result<T, String> {
+pub(super) fn parsed<T: FromStr<Err: std::fmt::Display>>(value: &str) -> Result<T, String> {
     value.parse().map_err(|rule: T::Err| format!("breaks a rule: {rule}"))
 }
 
@@ -167,40 +153,9 @@ fn named(value: &str, bad: fn(&str) -> Option<BadName>) -> Result<String, String
 }
 
 fn time(value: &str) -> Result<DateTime<Utc>, String> {
-    // RFC 3339 has years of four digits, also in UTC.
-    let at = DateTime::parse_from_rfc3339(value).ok().map(|at| at.to_utc());
-    at.filter(|at| (0..=9999).contains(&at.year())).ok_or_else(|| {
+    cursor::time(value).ok_or_else(|| {
         "takes an RFC 3339 time, such as 2030-01-31T09:00:00Z; a + in it is written %2B".to_owned()
     })
-}
-
-/// What tells these filters from others, in whatever order they were sent.
-fn digest(parameters: &[(String, String)]) -> [u8; DIGEST_BYTES] {
-    let mut hash = Sha256::new();
-    for filter in &PARAMETERS[..PARAMETERS.len() - 2] {
-        let value = parameters.iter().find(|(name, _)| name == filter).map(|(_, value)| value.as_str());
-        // The length before the text: no two lists of values run together.
-        hash.update(value.map_or(u64::MAX, |value| value.len() as u64).to_be_bytes());
-        hash.update(value.unwrap_or_default());
-    }
-    let mut digest = [0; DIGEST_BYTES];
-    digest.copy_from_slice(&hash.finalize()[..DIGEST_BYTES]);
-    digest
-}
-
-/// The place behind a task, for these filters.
-fn cursor(last: Uuid, digest: [u8; DIGEST_BYTES]) -> String {
-    URL_SAFE_NO_PAD.encode([&last.as_bytes()[..], &digest[..]].concat())
-}
-
-fn before(cursor: &str, digest: [u8; DIGEST_BYTES]) -> Result<Uuid, String> {
-    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() == 16 + DIGEST_BYTES);
-    let bytes = bytes.ok_or("takes the next_cursor of the page before, as it was given")?;
-    let (last, of) = bytes.split_at(16);
-    if of != digest {
-        return Err("belongs to other filters: send those of the page before, or begin without it".to_owned());
-    }
-    Uuid::from_slice(last).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

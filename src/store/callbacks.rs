@@ -7,7 +7,11 @@ use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
 use super::{ClaimLimits, Store, StoreError};
+use crate::callback::status::CallbackStatus;
 use crate::retry::interval;
+
+/// The most tries that are shown of one callback, the newest: it may be replayed as often as anybody likes.
+const TRIES_MAX: i64 = 1_000;
 
 /// A callback in hand.
 #[derive(Debug, Clone)]
@@ -22,6 +26,8 @@ pub struct ClaimedCallback {
     pub fence: i32,
     /// How many tries were recorded before.
     pub tries: i32,
+    /// How many of them were made before the last replay: the schedule counts from there.
+    pub tries_before: i32,
     /// The event's bytes.
     pub body: Vec<u8>,
     /// How long ago the event was written, in seconds.
@@ -45,12 +51,13 @@ impl Then {
     /// The callback's status from then on.
     #[must_use]
     pub fn status(self) -> &'static str {
-        match self {
-            Self::Again(_) => "pending",
-            Self::Delivered => "delivered",
-            Self::Exhausted => "exhausted",
-            Self::Gone => "gone",
-        }
+        let status = match self {
+            Self::Again(_) => CallbackStatus::Pending,
+            Self::Delivered => CallbackStatus::Delivered,
+            Self::Exhausted => CallbackStatus::Exhausted,
+            Self::Gone => CallbackStatus::Gone,
+        };
+        status.as_str()
     }
 }
 
@@ -92,7 +99,7 @@ pub struct CallbackRow {
     pub created_at: DateTime<Utc>,
     /// When it ended.
     pub ended_at: Option<DateTime<Utc>>,
-    /// Its tries, the first first.
+    /// Its tries, the first first: the newest of them, at most `TRIES_MAX`.
     pub tries: Vec<TryRow>,
 }
 
@@ -156,12 +163,14 @@ impl Store {
                 WHERE r.tenant_id = $1 AND r.receiver = k.receiver
             ), mine AS (
                 UPDATE callbacks c SET fence = c.fence + 1, lease_owner = $2,
-                    lease_until = now() + $4::interval + $3::interval
+                    lease_until = now() + $4::interval + $3::interval,
+                    -- What is taken over is sent after the replay was asked for.
+                    tries_before = CASE WHEN c.replay_asked THEN c.tries ELSE c.tries_before END, replay_asked = false
                 WHERE c.tenant_id = $1 AND c.event_id = ANY (ARRAY(
                     SELECT event_id FROM pick UNION ALL SELECT event_id FROM left_behind))
                 RETURNING c.*
             )
-            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, e.body,
+            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, m.tries_before, e.body,
                 extract(epoch FROM now() + $4::interval - m.created_at)::float8 AS "age_seconds!"
             FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id"#,
             tenant_id,
@@ -172,7 +181,8 @@ impl Store {
         Ok(claimed.fetch_all(&self.pool).await?)
     }
 
-    /// Records a batch of tries of one tenant and frees their lanes. A try whose fence has moved on is left out.
+    /// Records a batch of tries of one tenant and frees their lanes. A try whose fence has moved on is left out. What was
+    /// asked for again meanwhile is due at once, whatever came of the try, by a schedule that begins anew.
     pub async fn record_tries(&self, tenant_id: Uuid, batch: &[RecordedTry]) -> Result<(), StoreError> {
         let wait = |then: Then| match then {
             Then::Again(wait) => interval(wait),
@@ -184,12 +194,16 @@ impl Store {
                     $8::text[], $9::interval[])
                 AS u(event_id, fence, took, http_status, answer_head, error, status, wait)
             ), locked AS MATERIALIZED (
-                SELECT c.event_id, i.fence, i.took, i.http_status, i.answer_head, i.error, i.status, i.wait
+                SELECT c.event_id, i.fence, i.took, i.http_status, i.answer_head, i.error, c.replay_asked,
+                    CASE WHEN c.replay_asked THEN 'pending' ELSE i.status END AS status,
+                    CASE WHEN c.replay_asked THEN '0' ELSE i.wait END AS wait
                 FROM callbacks c JOIN input i ON i.event_id = c.event_id AND i.fence = c.fence
                 WHERE c.tenant_id = $1 AND c.lease_until IS NOT NULL
                 ORDER BY c.event_id FOR UPDATE OF c
             ), moved AS (
-                UPDATE callbacks c SET status = l.status, tries = c.tries + 1, due_at = now() + $10::interval + l.wait,
+                UPDATE callbacks c SET status = l.status, tries = c.tries + 1,
+                    tries_before = CASE WHEN l.replay_asked THEN c.tries + 1 ELSE c.tries_before END, replay_asked = false,
+                    due_at = now() + $10::interval + l.wait,
                     lease_owner = NULL, lease_until = NULL,
                     ended_at = CASE WHEN l.status <> 'pending' THEN now() + $10::interval END
                 FROM locked l WHERE c.tenant_id = $1 AND c.event_id = l.event_id
@@ -248,10 +262,13 @@ impl Store {
             r#"SELECT c.event_id, e.body, c.url, c.status, CASE WHEN c.status = 'pending' THEN c.due_at END AS next_try_at,
                 c.created_at, c.ended_at, t.at AS "at?", t.duration AS "duration?", t.http_status, t.answer_head, t.error
             FROM callbacks c JOIN events e USING (tenant_id, event_id)
-            LEFT JOIN callback_tries t USING (tenant_id, event_id)
+            LEFT JOIN (
+                SELECT * FROM callback_tries t WHERE t.tenant_id = $1 AND t.event_id = $2
+                ORDER BY t.tenant_id, t.event_id, t.fence DESC LIMIT $3) t USING (tenant_id, event_id)
             WHERE c.tenant_id = $1 AND c.event_id = $2 ORDER BY t.fence"#,
             tenant_id,
             event_id,
+            TRIES_MAX,
         )
         .fetch_all(&self.pool)
         .await?;

@@ -14,6 +14,8 @@ pub enum Queue {
     Publications,
     /// Callbacks, for the dispatchers.
     Callbacks,
+    /// Ranges of callbacks that are sent again, for the dispatchers.
+    Replays,
 }
 
 impl Queue {
@@ -23,6 +25,7 @@ impl Queue {
         match self {
             Self::Publications => "publications",
             Self::Callbacks => "callbacks",
+            Self::Replays => "replays",
         }
     }
 }
@@ -101,6 +104,24 @@ impl Store {
                         (SELECT c.due_at FROM callbacks c WHERE c.tenant_id = t.tenant_id AND c.status = 'pending'
                             AND c.lease_until IS NULL AND c.fence >= 0 ORDER BY c.tenant_id, c.due_at LIMIT 1)) AS at) l
                     WHERE t.tenant_id > $1 AND l.at <= now() + $3::interval + $4::interval
+                    ORDER BY t.tenant_id LIMIT $2"#,
+                    after,
+                    limit,
+                    skew as _,
+                    horizon as _,
+                )
+                .fetch_all(&self.pool)
+                .await?
+            }
+            Queue::Replays => {
+                sqlx::query_as!(
+                    Due,
+                    r#"SELECT t.tenant_id, extract(epoch FROM l.due_at - now() - $3::interval)::float8 AS "seconds!", false AS "parked!",
+                        false AS "sweeping!", false AS "resuming!", false AS "pulled!"
+                    FROM tenants t CROSS JOIN LATERAL (
+                        SELECT r.due_at FROM replays r WHERE r.tenant_id = t.tenant_id AND r.finished_at IS NULL
+                        ORDER BY r.tenant_id, r.replay_id LIMIT 1) l
+                    WHERE t.tenant_id > $1 AND l.due_at <= now() + $3::interval + $4::interval
                     ORDER BY t.tenant_id LIMIT $2"#,
                     after,
                     limit,

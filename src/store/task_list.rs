@@ -10,14 +10,14 @@ use crate::article::{EXTERNAL_ID_MAX, ExternalId};
 use crate::task::state::Status;
 
 /// How many tasks one page looks at, so that a filter that fits few does not walk through all: some ten milliseconds.
-const SCANNED_MAX: i64 = 2_000;
+pub(super) const SCANNED_MAX: i64 = 2_000;
 
 /// A prefix that no more ids have is looked for among these alone.
 const NAMED_MAX: usize = 1_000;
 
 /// How far the clock of a node, which its ids carry, may be from the database's, which `created_at` is by. A task of a
 /// node that is further off can be missed by a filter for times.
-const CLOCKS_APART: TimeDelta = TimeDelta::minutes(5);
+pub(super) const CLOCKS_APART: TimeDelta = TimeDelta::minutes(5);
 
 /// Which tasks are wanted: all that fit every filter that is there.
 #[derive(Debug, Clone, Default)]
@@ -312,7 +312,7 @@ fn after_prefix(prefix: &str) -> String {
 }
 
 /// The lowest id that is made at that time.
-fn first_id_at(at: DateTime<Utc>) -> Uuid {
+pub(super) fn first_id_at(at: DateTime<Utc>) -> Uuid {
     let millis = u64::try_from(at.timestamp_millis()).unwrap_or(0);
     uuid::Builder::from_unix_timestamp_millis(millis, &[0; 10]).into_uuid()
 }

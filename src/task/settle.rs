@@ -38,7 +38,7 @@ pub struct Settling {
     pub telling: Telling,
     /// Lanes are free again.
     pub work: Wake,
-    /// Callbacks are due.
+    /// Events were written.
     pub deliver: Wake,
     /// Ends the patience with a database that does not come back.
     pub stop: CancellationToken,
@@ -81,7 +81,7 @@ impl Settling {
                             settled.iter().any(|one| one.publication_id == batch[at].publication_id);
                     }
                     self.work.wake(tenant_id);
-                    if settled.iter().any(|one| one.position.is_some() && one.callback_url.is_some()) {
+                    if settled.iter().any(|one| one.position.is_some()) {
                         self.deliver.wake(tenant_id);
                     }
                 }

@@ -15,12 +15,12 @@ use crate::claims::success;
 use crate::harness::{Api, ONE, World, article_with, in_world, limits, schedule};
 use crate::receiver::{Answer, Receiver};
 
-async fn publish_to(api: &Api, external_id: &str, receiver: &Receiver) {
+pub(crate) async fn publish_to(api: &Api, external_id: &str, receiver: &Receiver) {
     api.publish(&article_with(external_id, json!({"callback_url": receiver.url}))).await.ok();
 }
 
 /// The first callback of a receiver, as it is shown once it has had so many tries.
-async fn tried(api: &Api, receiver: &Receiver, tries: usize) -> Value {
+pub(crate) async fn tried(api: &Api, receiver: &Receiver, tries: usize) -> Value {
     let event_id = receiver.first(1).await[0].header("webhook-id");
     api.tried(&event_id, tries).await
 }
@@ -36,7 +36,7 @@ fn wait(callback: &Value) -> f64 {
     (time(&callback["next_try_at"]) - ended).as_seconds_f64()
 }
 
-fn statuses(callback: &Value) -> Vec<Option<u64>> {
+pub(crate) fn statuses(callback: &Value) -> Vec<Option<u64>> {
     callback["tries"].as_array().unwrap().iter().map(|one| one["http_status"].as_u64()).collect()
 }
 
@@ -217,7 +217,7 @@ async fn a_receiver_that_hangs_or_refuses_costs_one_try() {
 }
 
 /// An event whose callback is due, without a service.
-async fn due_callback(world: &World, url: &str) -> ClaimedCallback {
+pub(crate) async fn due_callback(world: &World, url: &str) -> ClaimedCallback {
     let mut task = world.new_task("a", ONE);
     task.callback_url = Some(url.to_owned());
     world.accept(&[task]).await;
@@ -228,7 +228,7 @@ async fn due_callback(world: &World, url: &str) -> ClaimedCallback {
     claimed.remove(0)
 }
 
-fn try_of(one: &ClaimedCallback, then: Then) -> RecordedTry {
+pub(crate) fn try_of(one: &ClaimedCallback, then: Then) -> RecordedTry {
     RecordedTry {
         tenant_id: one.tenant_id,
         event_id: one.event_id,

@@ -3,7 +3,7 @@
 use sqlx::PgPool;
 
 /// A rule, and the statement that names what breaks it.
-const RULES: [(&str, &str); 21] = [
+const RULES: [(&str, &str); 22] = [
     (
         "a task's counters are those of its publications, of which there is at least one",
         "SELECT coalesce(t.external_id, '?') FROM tasks t FULL JOIN (
@@ -144,6 +144,13 @@ const RULES: [(&str, &str); 21] = [
         "SELECT c.event_id::text FROM callbacks c LEFT JOIN (
             SELECT tenant_id, event_id, count(*) AS n FROM callback_tries GROUP BY 1, 2) t USING (tenant_id, event_id)
         WHERE c.tries <> coalesce(t.n, 0)",
+    ),
+    (
+        "a replay has left what it has not done, and is done when nothing is left",
+        "SELECT concat(replay_id, ': ', coalesce(e.n, 0), ' left of ', r.matched, ', done ', r.replayed)
+        FROM replays r FULL JOIN (
+            SELECT tenant_id, replay_id, count(*) AS n FROM replay_events GROUP BY 1, 2) e USING (tenant_id, replay_id)
+        WHERE (r.matched - r.replayed) IS DISTINCT FROM coalesce(e.n, 0) OR (r.finished_at IS NULL) <> (coalesce(e.n, 0) > 0)",
     ),
 ];
 

@@ -19,6 +19,7 @@ mod commands;
 mod crashes;
 mod database;
 mod endings;
+mod feed;
 mod folder;
 mod https;
 mod names;

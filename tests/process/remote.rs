@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::program::{Dev, Folder, database, failure, program, run};
+use crate::api::article;
+use crate::program::{Dev, Folder, database, eventually, failure, program, run};
 
 /// A caller's shell, with the service and a key at hand, and no database.
 struct Shell<'a>(&'a Dev);
@@ -106,6 +107,49 @@ async fn accounts_groups_and_tasks_are_managed_from_a_shell() {
         .failure(&["account", "put", "static_site", "x", "--settings", r#"{"site": "..", "a": 1}"#])
         .await;
     assert!(line.contains("/settings/a: ") && line.contains("; /settings/site: "), "{line}");
+    assert!(dev.stop(Signal::TERM).await.0.success());
+}
+
+#[tokio::test]
+async fn callbacks_are_listed_and_sent_again_from_a_shell() {
+    let folder = Folder::new();
+    let url = database().await;
+    let dev = Dev::start(&folder, &[("DATABASE_URL", &url)]).await;
+    let shell = Shell(&dev);
+    let mut article = article("told");
+    article["callback_url"] = format!("{}/dev/callbacks", dev.url).into();
+    dev.api().publish(&article).await.unwrap().ok();
+    dev.said_after("callback verified: publication.success told").await;
+    let delivered = ["callback", "list", "--status", "delivered", "--external-id", "told"];
+    let mut listed = String::new();
+    eventually("the callback is delivered", async || {
+        listed = shell.text(&delivered).await;
+        listed.contains("  delivered  publication.success  told  static_site  demo  1  2")
+    })
+    .await;
+    let event_id = listed.split("  ").next().unwrap();
+    let text = shell.text(&["callback", "show", event_id]).await;
+    assert!(
+        text.starts_with(&format!("{event_id}  delivered  http://")) && text.lines().count() == 2,
+        "{text}"
+    );
+    assert_eq!(shell.json(&["callback", "replay", event_id]).await["event_id"], event_id);
+    let tried = async |tries: usize| {
+        let shown = shell.json(&["callback", "show", event_id]).await;
+        shown["tries"].as_array().unwrap().len() == tries && shown["status"] == "delivered"
+    };
+    eventually("it is sent again", async || tried(2).await).await;
+    let range = ["callback", "replay", "--since", "2020-01-01T00:00:00Z", "--status", "delivered"];
+    let text = shell.text(&range).await;
+    assert!(text.ends_with("  running  0 of 1\n"), "{text}");
+    let replay_id = text.split("  ").next().unwrap();
+    eventually("the replay is done", async || {
+        shell.text(&["callback", "progress", replay_id]).await == format!("{replay_id}  done  1 of 1\n")
+    })
+    .await;
+    eventually("it is sent a third time", async || tried(3).await).await;
+    assert!(shell.failure(&["callback", "show", "none"]).await.contains("no callback of this event_id"));
+    assert!(shell.failure(&["callback", "progress", "none"]).await.contains("no replay of this replay_id"));
     assert!(dev.stop(Signal::TERM).await.0.success());
 }
 

@@ -1,0 +1,61 @@
+//! Cursors of lists that are walked from the newest on: the last id of a page, bound to the filters that it was asked with.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Datelike as _, Utc};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+/// The most entries on a page.
+pub(super) const LIMIT_MAX: usize = 200;
+
+/// The entries on a page for who does not say.
+pub(super) const LIMIT_DEFAULT: usize = 50;
+
+/// How many bytes of a cursor tell which filters it belongs to: enough that two are not alike by mistake.
+const DIGEST_BYTES: usize = 8;
+
+/// What tells filters from others.
+pub(super) type FilterDigest = [u8; DIGEST_BYTES];
+
+/// Reads how many entries a page may have at most.
+pub(super) fn limit(value: &str) -> Result<usize, String> {
+    let limit = value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
+    limit.ok_or_else(|| format!("takes a number from 1 to {LIMIT_MAX}"))
+}
+
+/// What tells these filters from others, in whatever order they were sent; `filters` are all that there are.
+pub(super) fn digest(parameters: &[(String, String)], filters: &[&str]) -> FilterDigest {
+    let mut hash = Sha256::new();
+    for filter in filters {
+        let value = parameters.iter().find(|(name, _)| name == filter).map(|(_, value)| value.as_str());
+        // The length before the text: no two lists of values run together.
+        hash.update(value.map_or(u64::MAX, |value| value.len() as u64).to_be_bytes());
+        hash.update(value.unwrap_or_default());
+    }
+    let mut digest = [0; DIGEST_BYTES];
+    digest.copy_from_slice(&hash.finalize()[..DIGEST_BYTES]);
+    digest
+}
+
+/// The place behind an entry, for these filters.
+pub(super) fn cursor(last: Uuid, digest: FilterDigest) -> String {
+    URL_SAFE_NO_PAD.encode([&last.as_bytes()[..], &digest[..]].concat())
+}
+
+/// The entry that a cursor lies behind, if it is of these filters.
+pub(super) fn before(cursor: &str, digest: FilterDigest) -> Result<Uuid, String> {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() == 16 + DIGEST_BYTES);
+    let bytes = bytes.ok_or("takes the next_cursor of the page before, as it was given")?;
+    let (last, of) = bytes.split_at(16);
+    if of != digest {
+        return Err("belongs to other filters: send those of the page before, or begin without it".to_owned());
+    }
+    Uuid::from_slice(last).map_err(|error| error.to_string())
+}
+
+/// Reads a time; RFC 3339 has years of four digits, also in UTC.
+pub(super) fn time(value: &str) -> Option<DateTime<Utc>> {
+    let at = DateTime::parse_from_rfc3339(value).ok().map(|at| at.to_utc());
+    at.filter(|at| (0..=9999).contains(&at.year()))
+}
