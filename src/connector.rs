@@ -22,6 +22,7 @@ pub mod http_bridge;
 mod job;
 pub mod media;
 pub mod sandbox;
+mod secrets;
 pub mod static_site;
 pub mod wordpress;
 

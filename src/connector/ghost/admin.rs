@@ -13,6 +13,7 @@ use super::post::{FIELDS, Post, Posts};
 use super::token::AdminKey;
 use crate::account::Credentials;
 use crate::clock::SharedClock;
+use crate::connector::secrets::Secrets;
 use crate::connector::{Failure, Trace};
 use crate::outbound::{Answer, Call, CallError, Client, Limits, Method};
 
@@ -28,6 +29,9 @@ const PAGE_POSTS: u32 = 100;
 /// How many pages are read in a look: what answers more does not filter.
 const PAGES_MAX: u32 = 20;
 
+/// The first status that is an error's.
+const FIRST_ERROR: u16 = 400;
+
 /// How far Ghost's clock may be off before a refused token is taken for its fault, not the key's. Its `Date` is told in
 /// seconds and may be a few old.
 const SKEW_MIN: TimeDelta = TimeDelta::minutes(1);
@@ -41,7 +45,7 @@ pub(super) struct Admin<'a> {
     pub(super) key: AdminKey,
     /// Sent along with every request, unless it is empty.
     pub(super) request_id: &'a str,
-    /// Where answers are noted, without what stands in the credentials.
+    /// Where answers are noted, without the credentials and what was made of them.
     pub(super) trace: Option<(&'a Trace, &'a Credentials)>,
     /// No request is begun after this, and each ends by then.
     pub(super) until: Instant,
@@ -106,10 +110,13 @@ impl Admin<'_> {
     ) -> Result<Result<Answer, CallError>, Fault> {
         let limits = Limits { deadline: self.left()?, answer_bytes: ANSWER_BYTES };
         let url = format!("{}/ghost/api/admin/{path}", self.base);
+        let authorization = self.key.authorization(self.now());
+        let secrets =
+            self.trace.map(|(trace, credentials)| (trace, Secrets::of(credentials).sent(&authorization)));
         let mut headers = vec![
             ("accept", "application/json".to_owned()),
             ("accept-version", ACCEPT_VERSION.to_owned()),
-            ("authorization", self.key.authorization(self.now())),
+            ("authorization", authorization),
         ];
         if let Some(payload) = payload {
             headers.push(("content-type", payload.kind.to_owned()));
@@ -118,9 +125,13 @@ impl Admin<'_> {
             headers.push(("x-request-id", self.request_id.to_owned()));
         }
         let body = payload.map_or_else(Vec::new, |payload| payload.body.to_vec());
-        let answer = self.client.send(Call { method, url: &url, headers: &headers, body, limits }).await;
-        if let (Ok(answer), Some((trace, credentials))) = (&answer, self.trace) {
-            trace.note(answer.status, &answer.head, credentials);
+        let mut answer = self.client.send(Call { method, url: &url, headers: &headers, body, limits }).await;
+        if let (Ok(answer), Some((trace, secrets))) = (&mut answer, secrets) {
+            trace.note(answer.status, &answer.head, &secrets);
+            // Its words are shown as the reason of a failure.
+            if answer.status >= FIRST_ERROR {
+                answer.head = secrets.taken_out_of(&answer.head);
+            }
         }
         Ok(answer)
     }
