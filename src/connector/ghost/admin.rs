@@ -9,7 +9,7 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::answers::{Fault, judged};
-use super::post::{FIELDS, Post, Posts};
+use super::post::{FIELDS, Post, Posts, WHOLE_FIELDS};
 use super::token::AdminKey;
 use crate::account::Credentials;
 use crate::clock::SharedClock;
@@ -147,9 +147,19 @@ impl Admin<'_> {
         })
     }
 
-    /// One post.
+    /// One post, without its text.
     pub(super) async fn post(&mut self, id: &str) -> Result<Post, Fault> {
-        one(self.ask(Method::Get, &format!("posts/{id}/?{}", query(&[])), None).await?)
+        self.read_post(id, FIELDS, &[]).await
+    }
+
+    /// One post, with its text.
+    pub(super) async fn whole_post(&mut self, id: &str) -> Result<Post, Fault> {
+        self.read_post(id, WHOLE_FIELDS, &[("formats", "lexical")]).await
+    }
+
+    async fn read_post(&mut self, id: &str, fields: &str, more: &[(&str, &str)]) -> Result<Post, Fault> {
+        let path = format!("posts/{id}/?{}", query(fields, more));
+        one(self.ask(Method::Get, &path, None).await?).and_then(|post| post.asked_for(id))
     }
 
     /// All posts that a filter lets through: of every status, whoever made them.
@@ -176,7 +186,7 @@ impl Admin<'_> {
         let (limit, page) = (PAGE_POSTS.to_string(), page.to_string());
         let mut more = vec![("order", "created_at asc, id asc"), ("limit", &limit), ("page", &page)];
         more.extend(filter.map(|filter| ("filter", filter)));
-        let path = format!("posts/?{}", query(&more));
+        let path = format!("posts/?{}", query(FIELDS, &more));
         read(self.ask(Method::Get, &path, None).await?)
     }
 
@@ -189,10 +199,10 @@ impl Admin<'_> {
     }
 }
 
-/// The query of a request that reads posts: of them what is needed, not their texts.
-fn query(more: &[(&str, &str)]) -> String {
+/// The query of a request that reads these fields of posts.
+fn query(fields: &str, more: &[(&str, &str)]) -> String {
     let mut query = Serializer::new(String::new());
-    query.append_pair("fields", FIELDS).append_pair("include", "tags").extend_pairs(more).finish()
+    query.append_pair("fields", fields).append_pair("include", "tags").extend_pairs(more).finish()
 }
 
 fn one(answer: Value) -> Result<Post, Fault> {
