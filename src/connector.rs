@@ -20,8 +20,10 @@ mod fragment;
 pub mod ghost;
 pub mod http_bridge;
 mod job;
+mod marks;
 pub mod media;
 pub mod sandbox;
+mod secrets;
 pub mod static_site;
 pub mod wordpress;
 
@@ -128,7 +130,8 @@ pub trait Connector: Send + Sync {
     /// before, and the platform answers what became of it.
     fn publish<'a>(&'a self, job: &'a Job) -> Answering<'a, Verdict>;
 
-    /// Removes the draft `job.draft_id`, and never what is public. Called of [`Guarantee::DraftThenPublish`] only.
+    /// Removes the draft `job.draft_id` while it is as it was made, and never what is public or a person's work: in doubt it
+    /// stays, and [`Removal::Unknown`] says why. Called of [`Guarantee::DraftThenPublish`] only.
     fn remove<'a>(&'a self, _: &'a Job) -> Answering<'a, Removal> {
         Box::pin(ready(Removal::Gone))
     }

@@ -13,6 +13,7 @@ use chrono::TimeDelta;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::marks::Whose;
 use super::media::{Images as Fate, Media, Moved, TransferError};
 use super::{
     Access, Answering, Connector, ContentProblem, Description, Failure, Guarantee, Job, Listing, Login,
@@ -107,15 +108,24 @@ impl Ghost {
         let mut admin = self.for_job(job)?;
         let mut found: Vec<Post> = Vec::new();
         for filter in post::filters(&job.marker) {
-            let posts = admin.posts(&filter).await?;
-            found.extend(posts.into_iter().filter(|post| post.carries(&job.marker)));
+            for post in admin.posts(&filter).await? {
+                match post.whose(&job.marker) {
+                    Whose::Ours => found.push(post),
+                    Whose::Disputed => return Err(disputed(&post)),
+                    Whose::Another | Whose::Nobodys => {}
+                }
+            }
         }
-        // Known to be ours, whatever somebody has made of its slug and its tags.
+        // Known to be ours, whatever somebody has made of its slug and its tags; Ghost gives no id twice.
         let known =
             job.draft_id.as_ref().filter(|id| post::is_id(id) && !found.iter().any(|one| one.id == **id));
         if let Some(id) = known {
             match admin.post(id).await {
-                Ok(post) => found.push(post),
+                Ok(post) => match post.whose(&job.marker) {
+                    Whose::Ours | Whose::Nobodys => found.push(post),
+                    Whose::Disputed => return Err(disputed(&post)),
+                    Whose::Another => {}
+                },
                 Err(Fault::Absent) => {}
                 Err(fault) => return Err(fault),
             }
@@ -157,6 +167,11 @@ impl Ghost {
         let html = ready(CONTENT_HTML).unwrap_or(&job.content.content_html);
         let body = post::draft(&job.content, &job.marker, html, ready(COVER));
         let made = admin.write(Method::Post, "posts/", &body).await?;
+        if made.whose(&job.marker) != Whose::Ours {
+            return Ok(Verdict::Unknown(
+                "Ghost answered with a post that does not carry this article's mark".to_owned(),
+            ));
+        }
         if !made.kept_its_text() {
             let message = "this Ghost is too old to keep the article's text, as Lexical: update it";
             return Ok(Verdict::Rejected(Failure::new("unsupported_version", message)));
@@ -175,6 +190,9 @@ impl Ghost {
                 Ok(post) => post,
                 Err(fault) => return Ok(fault.verdict_of_reading()),
             };
+            if matches!(post.whose(&job.marker), Whose::Another | Whose::Disputed) {
+                return Ok(disputed(&post).verdict_of_reading());
+            }
             match post.standing(&admin.base) {
                 Standing::Public(remote) => return Ok(Verdict::Done(remote)),
                 Standing::Scheduled => {
@@ -191,6 +209,7 @@ impl Ghost {
             let body = json!({"posts": [{"status": "published", "updated_at": post.updated_at}]});
             match admin.write(Method::Put, &format!("posts/{id}/"), &body).await {
                 Ok(post) => {
+                    let post = post.asked_for(id)?;
                     let Standing::Public(remote) = post.standing(&admin.base) else {
                         return Ok(Verdict::Unknown("Ghost answered, and has not published it".to_owned()));
                     };
@@ -203,24 +222,31 @@ impl Ghost {
         Err(Fault::Collision)
     }
 
-    /// The draft is changed before it is deleted, for deleting asks for no `updated_at`: whoever has read it as a draft
+    /// Only what is as it was made is removed. The draft is changed before it is deleted, for deleting asks for no `updated_at`: whoever has read it as a draft
     /// cannot publish it after that, and whoever reads it then does not.
     async fn take_away(&self, job: &Job) -> Result<Removal, Fault> {
         let Some(id) = job.draft_id.as_deref().filter(|id| post::is_id(id)) else { return Ok(Removal::Gone) };
         let mut admin = self.for_job(job)?;
-        let post = admin.post(id).await?;
-        match post.standing(&admin.base) {
-            Standing::Public(_) => return Ok(Removal::Public),
-            Standing::Scheduled => {
+        let post = admin.whole_post(id).await?;
+        let standing = post.standing(&admin.base);
+        let touched = post.touched(&standing, &job.content, &job.marker);
+        match (standing, touched) {
+            (Standing::Public(_), _) => return Ok(Removal::Public),
+            (Standing::Scheduled, _) => {
                 return Ok(Removal::Unknown(
                     "somebody has scheduled the draft in Ghost: it is left alone".to_owned(),
                 ));
             }
-            Standing::Removing => {}
-            Standing::Draft => {
+            (_, Some(why)) => {
+                return Ok(Removal::Unknown(format!(
+                    "{why}, so it may be a person's work: it is left alone, delete it in Ghost if nobody needs it"
+                )));
+            }
+            (Standing::Removing, None) => {}
+            (Standing::Draft, None) => {
                 let body =
                     json!({"posts": [{"codeinjection_foot": REMOVING, "updated_at": post.updated_at}]});
-                let locked = admin.write(Method::Put, &format!("posts/{id}/"), &body).await?;
+                let locked = admin.write(Method::Put, &format!("posts/{id}/"), &body).await?.asked_for(id)?;
                 if locked.updated_at == post.updated_at {
                     let why = "the draft was changed within this second, so it is removed later";
                     return Ok(Removal::Unknown(why.to_owned()));
@@ -230,6 +256,14 @@ impl Ghost {
         admin.ask(Method::Delete, &format!("posts/{id}/"), None).await?;
         Ok(Removal::Gone)
     }
+}
+
+/// A post that may be another article's: nothing is done with it until a person has decided.
+fn disputed(post: &Post) -> Fault {
+    Fault::Unknown(format!(
+        "post {} on Ghost carries another article's mark: take the internal tag that is not its own off it",
+        post.id
+    ))
 }
 
 /// What of the article Ghost would refuse, told before anything is sent.

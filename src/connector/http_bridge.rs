@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::secrets::Secrets;
 use super::{Access, Answering, Connector, Description, Failure, Guarantee, Job, Login, Sighting, Verdict};
 use crate::article::Content;
 use crate::callback::signature::{SigningSecret, signed_headers};
@@ -108,11 +109,23 @@ impl HttpBridge {
         let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_BYTES };
         let call = Call { method: Method::Post, url: endpoint, headers: &headers, body, limits };
         let answer = self.client.send(call).await;
+        let signed =
+            headers.iter().find(|(name, _)| *name == "webhook-signature").map(|(_, value)| value.as_str());
+        let secrets = Secrets::of(&job.credentials).sent(signed.unwrap_or_default());
         if let Ok(answer) = &answer {
-            job.trace.note(answer.status, &answer.head, &job.credentials);
+            job.trace.note(answer.status, &answer.head, &secrets);
         }
-        verdict(answer)
+        match verdict(answer) {
+            Verdict::Reported(failure) => Verdict::Reported(without(&secrets, failure)),
+            Verdict::LoginExpired(failure) => Verdict::LoginExpired(without(&secrets, failure)),
+            verdict => verdict,
+        }
     }
+}
+
+/// What an endpoint says, shown to the tenant's readers without what signs its requests.
+fn without(secrets: &Secrets, failure: Failure) -> Failure {
+    Failure { message: secrets.taken_out(&failure.message), ..failure }
 }
 
 fn verdict(answer: Result<Answer, CallError>) -> Verdict {
@@ -184,6 +197,7 @@ impl Connector for HttpBridge {
 mod tests {
     use super::super::Remote;
     use super::*;
+    use crate::account::Credentials;
 
     fn told(status: u16, body: &str) -> Verdict {
         let (retry_after, content_type, location, date) = (None, None, None, None);
@@ -229,6 +243,16 @@ mod tests {
         let timeout = Err(CallError::Timeout(Duration::from_secs(1)));
         assert!(matches!(verdict(timeout), Verdict::Unknown(_)));
         assert!(matches!(verdict(Err(CallError::NoRoots)), Verdict::Transient(_)));
+    }
+
+    #[test]
+    fn an_endpoint_that_echoes_its_secret_has_it_taken_out() {
+        let credentials =
+            Credentials::new(serde_json::json!({"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}));
+        let secrets = Secrets::of(&credentials).sent("v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=");
+        let words =
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4= do not fit";
+        assert_eq!(without(&secrets, Failure::new("x", words)), Failure::new("x", "… … do not fit"));
     }
 
     #[test]

@@ -7,15 +7,13 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::secrets::Secrets;
 use crate::account::Credentials;
 use crate::article::Content;
 use crate::store::{Claimed, Evidence};
 
 /// How much of a platform's answer is kept for the history, in characters: enough for an error's code and sentence.
 pub const ANSWER_HEAD_CHARS: usize = 500;
-
-/// The shortest text of the credentials that is taken out of an answer: what is shorter is no secret, and a word of any text.
-const SECRET_MIN_CHARS: usize = 4;
 
 /// One article to be published on one account.
 #[derive(Debug, Clone)]
@@ -99,10 +97,10 @@ pub struct Access {
 pub struct Trace(Arc<Mutex<Evidence>>);
 
 impl Trace {
-    /// Notes an answer, its body without what stands in the credentials, at most [`ANSWER_HEAD_CHARS`] of it; the latest
-    /// answer counts.
-    pub fn note(&self, http_status: u16, body: &[u8], credentials: &Credentials) {
-        let head = without_secrets(&String::from_utf8_lossy(body), credentials);
+    /// Notes an answer, its body without the secrets, at most [`ANSWER_HEAD_CHARS`] of it; the latest answer counts.
+    pub(super) fn note(&self, http_status: u16, body: &[u8], secrets: &Secrets) {
+        // Taken out before it is cut, or the beginning of one would stay at its end.
+        let head = secrets.taken_out(&String::from_utf8_lossy(body));
         let head = head.chars().map(|c| if c.is_control() { ' ' } else { c }).take(ANSWER_HEAD_CHARS);
         let evidence = Evidence { http_status: Some(http_status), head: Some(head.collect()) };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = evidence;
@@ -113,13 +111,6 @@ impl Trace {
     pub fn take(&self) -> Evidence {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-fn without_secrets(text: &str, credentials: &Credentials) -> String {
-    let secrets = credentials.expose().as_object().into_iter().flat_map(|all| all.values());
-    let secrets =
-        secrets.filter_map(Value::as_str).filter(|secret| secret.chars().count() >= SECRET_MIN_CHARS);
-    secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"))
 }
 
 /// The wait of a platform that asks for a pause and does not say how long: most count by the minute.
@@ -138,13 +129,16 @@ mod tests {
     fn what_a_platform_echoes_of_the_credentials_is_not_kept() {
         let credentials =
             Credentials::new(json!({"username": "editor", "application_password": "abcd efgh"}));
+        let secrets = Secrets::of(&credentials);
         let trace = Trace::default();
-        trace.note(500, b"first", &Credentials::none());
-        trace.note(401, b"no such user: editor with abcd efgh\n", &credentials);
+        trace.note(500, b"first", &Secrets::of(&Credentials::none()));
+        trace.note(401, b"no such user: editor with abcd efgh\n", &secrets);
         let head = Some("no such user: … with … ".to_owned());
         assert_eq!(trace.take(), Evidence { http_status: Some(401), head });
         assert_eq!(trace.take(), Evidence::default());
-        trace.note(200, "é".repeat(600).as_bytes(), &credentials);
+        trace.note(200, "é".repeat(600).as_bytes(), &secrets);
         assert_eq!(trace.take().head.unwrap().chars().count(), ANSWER_HEAD_CHARS);
+        trace.note(500, format!("{}abcd efgh", "x".repeat(ANSWER_HEAD_CHARS - 4)).as_bytes(), &secrets);
+        assert!(trace.take().head.unwrap().ends_with("x…"));
     }
 }

@@ -6,7 +6,7 @@
 //! gets a number, so that of two creates at once both succeed; the oldest wins, and the other stays a draft and is removed.
 //!
 //! What a person did on the site stands: what is in the trash, private or scheduled there is not published, and the failure
-//! says so. The canonical URL and the author are left out, since core has no field for the first and takes only users for the
+//! says so; what they wrote in a draft is not removed. The canonical URL and the author are left out, since core has no field for the first and takes only users for the
 //! second. Images of the text stay where they are unless the account's setting `images` says `upload`; a cover is always
 //! uploaded, once for each content of a file.
 
@@ -34,6 +34,7 @@ mod find;
 mod mark;
 mod post;
 mod prepare;
+mod remove;
 
 /// The platform's name.
 pub const PLATFORM: &str = "wordpress";
@@ -141,16 +142,16 @@ impl Connector for WordPress {
 
     fn publish<'a>(&'a self, job: &'a Job) -> Answering<'a, Verdict> {
         match self.session(job).and_then(|session| Ok((session, draft_of(job)?))) {
-            Ok((session, id)) => Box::pin(async move { post::publish(&session, id).await }),
+            Ok((session, id)) => Box::pin(async move { post::publish(&session, job, id).await }),
             Err(failure) => Box::pin(ready(Verdict::Rejected(failure))),
         }
     }
 
-    /// As [`Connector::remove`]. WordPress cannot be asked to delete a post only while it is a draft: one that a person
-    /// publishes between our look and the request is deleted with it.
+    /// As [`Connector::remove`]. WordPress cannot be asked to delete a post only while it is a draft: what a person makes of
+    /// one between our look and the request is deleted with it.
     fn remove<'a>(&'a self, job: &'a Job) -> Answering<'a, Removal> {
         match self.session(job).and_then(|session| Ok((session, draft_of(job)?))) {
-            Ok((session, id)) => Box::pin(async move { post::remove(&session, job, id).await }),
+            Ok((session, id)) => Box::pin(async move { remove::remove(&session, job, id).await }),
             Err(failure) => Box::pin(ready(Removal::Unknown(failure.message))),
         }
     }

@@ -96,8 +96,10 @@ async fn of_several_drafts_all_are_found_and_the_oldest_is_first() {
     // One is published; the others are removed, and it is not.
     let first = Job { draft_id: Some(found[0].clone()), ..job.clone() };
     done(&ghost, &first).await;
-    let older =
-        format!("UPDATE posts SET updated_at = '2026-01-31 00:00:00' WHERE slug LIKE '%{}%'", job.marker);
+    let older = format!(
+        "UPDATE posts SET created_at = '2026-01-31 00:00:00', updated_at = '2026-01-31 00:00:00' WHERE slug LIKE '%{}%'",
+        job.marker
+    );
     sql(&server, &older);
     for id in &found[1..] {
         let stray = Job { draft_id: Some(id.clone()), ..job.clone() };
@@ -150,6 +152,47 @@ async fn a_change_is_refused_to_who_read_an_older_post() {
     assert!(matches!(ghost.publish(&job).await, Verdict::Transient(_)));
     assert_eq!(ghost.remove(&job).await, Removal::Gone);
     assert_eq!(ask(&server, "GET", &path, &Value::Null).0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_draft_that_a_person_has_worked_on_is_left_alone() {
+    let server = shared();
+    let ghost = usual();
+    let card = json!({"type": "html", "version": 1, "html": "two hours of work"});
+    let text = json!({"root": {"children": [card], "direction": null, "format": "", "indent": 0, "type": "root", "version": 1}});
+    for work in [
+        json!({"title": "A better title"}),
+        json!({"lexical": text.to_string()}),
+        json!({"tags": [{"name": "Mine"}], "slug": "mine"}),
+        json!({"status": "scheduled", "published_at": "2041-01-01T00:00:00.000Z"}),
+    ] {
+        let job = drafted(&ghost, job(&server)).await;
+        let id = job.draft_id.clone().unwrap();
+        let path = format!("posts/{id}/");
+        // As if a while had passed.
+        let made = "created_at = '2026-01-31 00:00:00', updated_at = '2026-01-31 00:00:00'";
+        sql(&server, &format!("UPDATE posts SET {made} WHERE id = '{id}'"));
+        let mut change = work.clone();
+        change["updated_at"] = json!("2026-01-31T00:00:00.000Z");
+        assert_eq!(ask(&server, "PUT", &path, &json!({"posts": [change]})).0, 200, "{work}");
+        let removal = ghost.remove(&job).await;
+        assert!(matches!(removal, Removal::Unknown(_)), "{work} {removal:?}");
+        assert_eq!(ask(&server, "GET", &path, &Value::Null).0, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn tags_that_look_like_marks_are_no_marks() {
+    let server = shared();
+    let (ghost, original) = (usual(), job(&server));
+    let id = draft(&ghost, &original).await;
+    let marker = &original.marker;
+    let tags = ["#pi-", "\u{a0}#pi-", "hash-pi-", "Hash PI ", "hásh!pi–"].map(|tag| format!("{tag}{marker}"));
+    let other = job(&server);
+    let content = Content { tags: tags.into(), title: format!("Of {marker}"), ..other.content.clone() };
+    let other = drafted(&ghost, Job { content, ..other }).await;
+    done(&ghost, &other).await;
+    assert_eq!(seen(&ghost, &original).await, [Marked { id, public: None }]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -9,10 +9,11 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::answers::{Fault, judged};
-use super::post::{FIELDS, Post, Posts};
+use super::post::{FIELDS, Post, Posts, WHOLE_FIELDS};
 use super::token::AdminKey;
 use crate::account::Credentials;
 use crate::clock::SharedClock;
+use crate::connector::secrets::Secrets;
 use crate::connector::{Failure, Trace};
 use crate::outbound::{Answer, Call, CallError, Client, Limits, Method};
 
@@ -28,6 +29,9 @@ const PAGE_POSTS: u32 = 100;
 /// How many pages are read in a look: what answers more does not filter.
 const PAGES_MAX: u32 = 20;
 
+/// The first status that is an error's.
+const FIRST_ERROR: u16 = 400;
+
 /// How far Ghost's clock may be off before a refused token is taken for its fault, not the key's. Its `Date` is told in
 /// seconds and may be a few old.
 const SKEW_MIN: TimeDelta = TimeDelta::minutes(1);
@@ -41,7 +45,7 @@ pub(super) struct Admin<'a> {
     pub(super) key: AdminKey,
     /// Sent along with every request, unless it is empty.
     pub(super) request_id: &'a str,
-    /// Where answers are noted, without what stands in the credentials.
+    /// Where answers are noted, without the credentials and what was made of them.
     pub(super) trace: Option<(&'a Trace, &'a Credentials)>,
     /// No request is begun after this, and each ends by then.
     pub(super) until: Instant,
@@ -106,10 +110,13 @@ impl Admin<'_> {
     ) -> Result<Result<Answer, CallError>, Fault> {
         let limits = Limits { deadline: self.left()?, answer_bytes: ANSWER_BYTES };
         let url = format!("{}/ghost/api/admin/{path}", self.base);
+        let authorization = self.key.authorization(self.now());
+        let secrets =
+            self.trace.map(|(trace, credentials)| (trace, Secrets::of(credentials).sent(&authorization)));
         let mut headers = vec![
             ("accept", "application/json".to_owned()),
             ("accept-version", ACCEPT_VERSION.to_owned()),
-            ("authorization", self.key.authorization(self.now())),
+            ("authorization", authorization),
         ];
         if let Some(payload) = payload {
             headers.push(("content-type", payload.kind.to_owned()));
@@ -118,9 +125,13 @@ impl Admin<'_> {
             headers.push(("x-request-id", self.request_id.to_owned()));
         }
         let body = payload.map_or_else(Vec::new, |payload| payload.body.to_vec());
-        let answer = self.client.send(Call { method, url: &url, headers: &headers, body, limits }).await;
-        if let (Ok(answer), Some((trace, credentials))) = (&answer, self.trace) {
-            trace.note(answer.status, &answer.head, credentials);
+        let mut answer = self.client.send(Call { method, url: &url, headers: &headers, body, limits }).await;
+        if let (Ok(answer), Some((trace, secrets))) = (&mut answer, secrets) {
+            trace.note(answer.status, &answer.head, &secrets);
+            // Its words are shown as the reason of a failure.
+            if answer.status >= FIRST_ERROR {
+                answer.head = secrets.taken_out_of(&answer.head);
+            }
         }
         Ok(answer)
     }
@@ -136,9 +147,19 @@ impl Admin<'_> {
         })
     }
 
-    /// One post.
+    /// One post, without its text.
     pub(super) async fn post(&mut self, id: &str) -> Result<Post, Fault> {
-        one(self.ask(Method::Get, &format!("posts/{id}/?{}", query(&[])), None).await?)
+        self.read_post(id, FIELDS, &[]).await
+    }
+
+    /// One post, with its text.
+    pub(super) async fn whole_post(&mut self, id: &str) -> Result<Post, Fault> {
+        self.read_post(id, WHOLE_FIELDS, &[("formats", "lexical")]).await
+    }
+
+    async fn read_post(&mut self, id: &str, fields: &str, more: &[(&str, &str)]) -> Result<Post, Fault> {
+        let path = format!("posts/{id}/?{}", query(fields, more));
+        one(self.ask(Method::Get, &path, None).await?).and_then(|post| post.asked_for(id))
     }
 
     /// All posts that a filter lets through: of every status, whoever made them.
@@ -165,7 +186,7 @@ impl Admin<'_> {
         let (limit, page) = (PAGE_POSTS.to_string(), page.to_string());
         let mut more = vec![("order", "created_at asc, id asc"), ("limit", &limit), ("page", &page)];
         more.extend(filter.map(|filter| ("filter", filter)));
-        let path = format!("posts/?{}", query(&more));
+        let path = format!("posts/?{}", query(FIELDS, &more));
         read(self.ask(Method::Get, &path, None).await?)
     }
 
@@ -178,10 +199,10 @@ impl Admin<'_> {
     }
 }
 
-/// The query of a request that reads posts: of them what is needed, not their texts.
-fn query(more: &[(&str, &str)]) -> String {
+/// The query of a request that reads these fields of posts.
+fn query(fields: &str, more: &[(&str, &str)]) -> String {
     let mut query = Serializer::new(String::new());
-    query.append_pair("fields", FIELDS).append_pair("include", "tags").extend_pairs(more).finish()
+    query.append_pair("fields", fields).append_pair("include", "tags").extend_pairs(more).finish()
 }
 
 fn one(answer: Value) -> Result<Post, Fault> {

@@ -1,9 +1,14 @@
 //! An article as a post of Ghost, and a post as it is read back. Pure.
 
+use chrono::{DateTime, TimeDelta};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
 
+use super::answers::Fault;
 use crate::article::{Content, is_http_url};
+use crate::connector::marks::{self, Whose, reads_as};
 use crate::connector::{Listed, Marked, Remote};
 
 /// Before the marker in the name of the internal tag (`#pi-…`) that marks a post.
@@ -14,6 +19,13 @@ const TAG_SLUG_PREFIX: &str = "hash-pi-";
 
 /// What a look reads of a post.
 pub(super) const FIELDS: &str = "id,uuid,slug,title,status,url,created_at,updated_at,codeinjection_foot";
+
+/// What is read of a post that may be removed.
+pub(super) const WHOLE_FIELDS: &str =
+    "id,uuid,slug,title,status,url,created_at,updated_at,codeinjection_foot,lexical";
+
+/// How far the two times of a post that was just made may lie apart: Ghost takes each by itself and keeps seconds.
+const MADE_AT_ONCE: TimeDelta = TimeDelta::seconds(1);
 
 /// In the draft that is about to be removed: whoever reads it does not publish it any more. An HTML comment, which nobody
 /// sees if it stays.
@@ -50,10 +62,22 @@ pub(super) fn draft(content: &Content, marker: &str, html: &str, cover: Option<&
 
 /// The tags of the post: those of the article in their order, since Ghost shows the first as the primary one, then the mark.
 fn tags(tags: &[String], marker: &str) -> Vec<Value> {
-    // A name with `#` in front would be an internal tag, which nobody sees; one with a comma in front is refused.
-    let names = tags.iter().map(|tag| tag.trim_start_matches(['#', ',', ' ']).trim_end());
-    let names = names.filter(|name| !name.is_empty()).map(|name| json!({"name": name}));
-    names.chain([json!({"name": format!("{TAG_PREFIX}{marker}")})]).collect()
+    // A name with `#` in front, also behind what JavaScript takes for blanks, would be an internal tag, which nobody sees;
+    // one with a comma in front is refused.
+    let in_front = |c: char| matches!(c, '#' | ',' | '\u{feff}') || c.is_whitespace();
+    let names = tags.iter().map(|tag| tag.trim_start_matches(in_front).trim_end());
+    let names = names.filter(|name| !name.is_empty() && !is_like_a_mark(name));
+    names
+        .map(|name| json!({"name": name}))
+        .chain([json!({"name": format!("{TAG_PREFIX}{marker}")})])
+        .collect()
+}
+
+/// Whether Ghost would give a tag the slug of a mark, so that the article of that mark were found by it, or could not get it.
+fn is_like_a_mark(name: &str) -> bool {
+    let words = name.nfkd().filter(|c| !is_combining_mark(*c)).flat_map(char::to_lowercase);
+    let words = words.map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect::<String>();
+    words.split_whitespace().collect::<Vec<_>>().join("-").starts_with(TAG_SLUG_PREFIX)
 }
 
 /// The slug: what is readable of the title, and the marker. Ghost writes it in ASCII.
@@ -128,6 +152,7 @@ pub(super) struct Post {
     pub(super) updated_at: Option<String>,
     codeinjection_foot: Option<String>,
     mobiledoc: Option<String>,
+    lexical: Option<String>,
     #[serde(default)]
     tags: Vec<Tag>,
 }
@@ -173,9 +198,57 @@ impl Post {
         Remote { url: url.unwrap_or_else(preview), remote_id: Some(self.id.clone()) }
     }
 
-    /// Whether it carries the mark: what a filter lets through is not believed.
-    pub(super) fn carries(&self, marker: &str) -> bool {
-        self.slug.contains(marker) || self.tags.iter().any(|tag| tag.marker().as_deref() == Some(marker))
+    /// Itself, if it is the one that was asked for: answers are swapped on their way.
+    pub(super) fn asked_for(self, id: &str) -> Result<Self, Fault> {
+        if self.id == id {
+            return Ok(self);
+        }
+        let why =
+            "Ghost answered with another post than was asked for: look for a cache or a proxy before it";
+        Err(Fault::Unknown(why.to_owned()))
+    }
+
+    /// Whose article it is: what a filter lets through is not believed.
+    pub(super) fn whose(&self, marker: &str) -> Whose {
+        marks::whose(&self.slug, &self.marks(), marker)
+    }
+
+    fn marks(&self) -> Vec<&str> {
+        self.tags.iter().filter_map(Tag::marker).collect()
+    }
+
+    /// Why it may be more than the draft that was made; none: it is that draft.
+    pub(super) fn touched(
+        &self,
+        standing: &Standing,
+        content: &Content,
+        marker: &str,
+    ) -> Option<&'static str> {
+        let time = |at: &Option<String>| at.as_deref().and_then(|at| DateTime::parse_from_rfc3339(at).ok());
+        let since = time(&self.updated_at).zip(time(&self.created_at));
+        let at_once = since.is_some_and(|(updated, created)| (updated - created).abs() <= MADE_AT_ONCE);
+        if self.whose(marker) != Whose::Ours {
+            Some("it does not carry its mark any more")
+        } else if self.status != "draft" {
+            Some("somebody has made something else of it than a draft")
+        // One that is being removed was changed by that.
+        } else if *standing != Standing::Removing && !at_once {
+            Some("it was saved again in Ghost")
+        } else if self.title.trim() != content.title.trim() || !self.reads_as_sent(&content.content_html) {
+            Some("it does not read as it was sent")
+        } else {
+            None
+        }
+    }
+
+    /// Whether its text is the one HTML card that was sent.
+    fn reads_as_sent(&self, html: &str) -> bool {
+        let lexical = self.lexical.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let cards = lexical.as_ref().and_then(|text| text.pointer("/root/children")?.as_array());
+        match cards.map(Vec::as_slice) {
+            Some([card]) => card.get("html").and_then(Value::as_str).is_some_and(|text| reads_as(text, html)),
+            _ => false,
+        }
     }
 
     /// As what a look saw.
@@ -191,7 +264,7 @@ impl Post {
     pub(super) fn listed(&self, base: &str) -> Listed {
         Listed {
             id: self.id.clone(),
-            marker: self.tags.iter().find_map(Tag::marker),
+            marker: marks::marker_of(&self.slug, &self.marks()),
             title: self.title.clone(),
             url: self.marked(base).public.map(|remote| remote.url),
         }
@@ -209,9 +282,9 @@ impl Post {
 }
 
 impl Tag {
-    fn marker(&self) -> Option<String> {
+    fn marker(&self) -> Option<&str> {
         let by_name = self.name.strip_prefix(TAG_PREFIX);
-        by_name.or_else(|| self.slug.strip_prefix(TAG_SLUG_PREFIX)).map(str::to_owned)
+        by_name.or_else(|| self.slug.strip_prefix(TAG_SLUG_PREFIX)).filter(|marker| marks::is_marker(marker))
     }
 }
 
@@ -221,130 +294,4 @@ pub(super) fn is_id(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MARKER: &str = "abcdefghijklmnop";
-
-    fn content() -> Content {
-        Content {
-            title: "A Title: It's 7!".into(),
-            content_html: "bare <b>text</b>".into(),
-            summary: None,
-            cover_url: None,
-            canonical_url: None,
-            author: Some("Nobody".into()),
-            tags: vec!["#News".into(), "a, b".into(), "#".into()],
-        }
-    }
-
-    fn post(value: Value) -> Post {
-        serde_json::from_value(value).unwrap()
-    }
-
-    #[test]
-    fn a_draft_holds_the_text_to_the_byte_and_nothing_that_sends_mail() {
-        let html = "bare <b>text</b><!--kg-card-end: html--><script>1</script>";
-        let body = draft(&content(), MARKER, html, Some("https://h/c.png"));
-        let lexical = body["posts"][0]["lexical"].as_str().unwrap();
-        let lexical = serde_json::from_str::<Value>(lexical).unwrap();
-        assert_eq!(lexical["root"]["children"][0]["html"], html);
-        assert_eq!(body["posts"][0]["status"], "draft");
-        assert_eq!(body["posts"][0]["feature_image"], "https://h/c.png");
-        let members = body["posts"][0].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
-        let expected = [
-            "canonical_url",
-            "custom_excerpt",
-            "feature_image",
-            "lexical",
-            "slug",
-            "status",
-            "tags",
-            "title",
-        ];
-        assert_eq!(members, expected);
-    }
-
-    #[test]
-    fn the_mark_is_the_last_tag_and_no_tag_of_the_article_is_hidden() {
-        let body = draft(&content(), MARKER, "x", None);
-        let tags = body["posts"][0]["tags"].as_array().unwrap();
-        let names = tags.iter().map(|tag| tag["name"].as_str().unwrap()).collect::<Vec<_>>();
-        assert_eq!(names, ["News", "a, b", "#pi-abcdefghijklmnop"]);
-    }
-
-    #[test]
-    fn a_slug_is_readable_and_ends_with_the_marker() {
-        let cases = [
-            ("A Title: It's 7!", "a-title-its-7-abcdefghijklmnop"),
-            ("  ", "abcdefghijklmnop"),
-            ("🎉 !", "abcdefghijklmnop"),
-            ("你好 World", "你好-world-abcdefghijklmnop"),
-        ];
-        for (title, expected) in cases {
-            assert_eq!(slug(title, MARKER), expected);
-        }
-        assert_eq!(slug(&"x".repeat(300), MARKER).len(), SLUG_TITLE_MAX + 1 + MARKER.len());
-        let wide = slug(&"壮".repeat(300), MARKER);
-        assert_eq!(wide.chars().count(), 14 + 1 + MARKER.len(), "Ghost makes 98 characters of 14");
-    }
-
-    #[test]
-    fn a_post_stands_where_its_status_says() {
-        let at = |status: &str, foot: Option<&str>| {
-            let url = "https://h/a/";
-            let post = post(json!({"id": "1", "status": status, "url": url, "codeinjection_foot": foot}));
-            post.standing("https://h")
-        };
-        let public = Standing::Public(Remote { url: "https://h/a/".into(), remote_id: Some("1".into()) });
-        assert_eq!(at("published", None), public);
-        assert_eq!(at("sent", None), public);
-        assert_eq!(at("published", Some(REMOVING)), public);
-        assert_eq!(at("scheduled", None), Standing::Scheduled);
-        assert_eq!(at("draft", Some("<script>")), Standing::Draft);
-        assert_eq!(at("draft", Some(REMOVING)), Standing::Removing);
-    }
-
-    #[test]
-    fn a_post_without_an_address_is_shown_by_its_preview() {
-        for url in [json!(null), json!("https://h/404/"), json!("/a/")] {
-            let post = post(json!({"id": "1", "uuid": "u-1", "status": "published", "url": url}));
-            assert_eq!(post.remote("https://h").url, "https://h/p/u-1/");
-        }
-    }
-
-    #[test]
-    fn only_what_carries_the_mark_is_believed() {
-        let tagged = |name: &str, slug: &str| {
-            post(json!({"id": "1", "status": "draft", "slug": "a", "tags": [{"name": name, "slug": slug}]}))
-        };
-        assert!(tagged("#pi-abcdefghijklmnop", "hash-pi-abcdefghijklmnop").carries(MARKER));
-        assert!(tagged("renamed", "hash-pi-abcdefghijklmnop").carries(MARKER));
-        assert!(!tagged("#pi-abcdefghijklmnoq", "hash-pi-abcdefghijklmnoq").carries(MARKER));
-        assert!(!tagged("abcdefghijklmnop", "abcdefghijklmnop").carries(MARKER));
-        let named = post(json!({"id": "1", "status": "draft", "slug": "a-abcdefghijklmnop-2"}));
-        assert!(named.carries(MARKER));
-        assert_eq!(named.listed("https://h").marker, None);
-        assert_eq!(tagged("#pi-abcdefghijklmnop", "x").listed("https://h").marker.as_deref(), Some(MARKER));
-    }
-
-    #[test]
-    fn pages_end_where_ghost_has_no_more() {
-        let next = |next: Value, pages: u32| {
-            let meta = json!({"pagination": {"page": 1, "next": next, "pages": pages}});
-            serde_json::from_value::<Posts>(json!({"posts": [], "meta": meta})).unwrap().next()
-        };
-        assert_eq!((next(json!(2), 2), next(json!(null), 1), next(json!(10), 3)), (Some(2), None, None));
-        assert_eq!(serde_json::from_value::<Posts>(json!({"posts": []})).unwrap().next(), None);
-    }
-
-    #[test]
-    fn ids_are_judged_before_they_stand_in_a_path() {
-        assert!(is_id("5ddc9063c35e7700383b27e0"));
-        for bad in
-            ["", "1", "5ddc9063c35e7700383b27e", "5ddc9063c35e7700383b27e0/", "../../users/me/../../x/../"]
-        {
-            assert!(!is_id(bad), "{bad}");
-        }
-    }
-}
+mod tests;

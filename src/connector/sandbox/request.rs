@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::behaviour::{Befalls, Fault, Kind, Settings};
 use super::{Sandbox, account};
 use crate::account::Credentials;
+use crate::connector::secrets::Secrets;
 use crate::connector::{Access, Failure, Job, Pause, Sighting, Trace, Verdict};
 use crate::store::{SandboxAbout, SandboxDone, SandboxNote, SandboxPlace, SandboxStanding, StoreError};
 
@@ -146,7 +147,7 @@ impl Sandbox {
         let done = SandboxDone { http_status: Some(http_status), ..done };
         self.store.sandbox_answer(call.place, call.number, done).await?;
         if let Some((trace, credentials)) = call.trace {
-            trace.note(http_status, body.to_string().as_bytes(), credentials);
+            trace.note(http_status, body.to_string().as_bytes(), &Secrets::of(credentials));
         }
         Ok(())
     }

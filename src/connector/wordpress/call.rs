@@ -11,6 +11,7 @@ use super::account::Settings;
 use super::answers::{Heard, heard, unwrapped};
 use crate::account::Credentials;
 use crate::clock::SharedClock;
+use crate::connector::secrets::Secrets;
 use crate::connector::{Access, Failure, Job, Trace};
 use crate::outbound::{Call, Client, Limits, Method};
 
@@ -98,8 +99,9 @@ impl Session<'_> {
             return Heard::NotNow(Failure::new("platform_unavailable", message));
         };
         let url = self.url(path, query);
-        let mut headers =
-            vec![("authorization", self.authorization()), ("accept", "application/json".to_owned())];
+        let authorization = self.authorization();
+        let secrets = self.trace.map(|trace| (trace, Secrets::of(self.credentials).sent(&authorization)));
+        let mut headers = vec![("authorization", authorization), ("accept", "application/json".to_owned())];
         if !self.request_id.is_empty() {
             headers.push(("x-request-id", self.request_id.to_owned()));
         }
@@ -117,8 +119,8 @@ impl Session<'_> {
         };
         let limits = Limits { deadline, answer_bytes: ANSWER_BYTES };
         let answer = self.client.send(Call { method, url: &url, headers: &headers, body, limits }).await;
-        if let (Ok(answer), Some(trace)) = (&answer, self.trace) {
-            trace.note(answer.status, &answer.head, self.credentials);
+        if let (Ok(answer), Some((trace, secrets))) = (&answer, secrets) {
+            trace.note(answer.status, &answer.head, &secrets);
         }
         heard(answer, self.clock.now())
     }

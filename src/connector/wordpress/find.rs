@@ -7,12 +7,15 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, NaiveDateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use super::answers::{Heard, number};
 use super::call::{Body, Session};
 use super::mark;
+use super::prepare::Ready;
 use crate::article::is_http_url;
+use crate::connector::marks::{Whose, reads_as};
 use crate::connector::{Job, Listed, Listing, Marked, Remote, Sighting};
 use crate::outbound::Method;
 
@@ -20,10 +23,17 @@ use crate::outbound::Method;
 pub(super) const TRASH: &str = "trash";
 
 /// What is read of a post.
-pub(super) const FIELDS: &str = "id,slug,status,link,title.raw,content.raw";
+pub(super) const FIELDS: &str = "id,slug,status,link,title.raw,content.raw,modified_gmt";
+
+/// What is read of a post that may be removed.
+pub(super) const REMOVAL_FIELDS: &str =
+    "id,slug,status,link,title.raw,content.raw,excerpt.raw,author,_links.version-history";
 
 /// Posts on a page of a list: with their contents, so that ten articles of the largest size fit into an answer.
 const PAGE: &str = "10";
+
+/// How far a site's clock may be behind ours before a post that was just made is taken for an older one.
+const CLOCK_OFF_MAX: TimeDelta = TimeDelta::minutes(5);
 
 /// A post as `WordPress` shows it to whoever may edit it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +45,12 @@ pub(super) struct Post {
     link: String,
     title: String,
     content: String,
+    pub(super) excerpt: String,
+    /// The id of its author's user.
+    pub(super) author: Option<u64>,
+    /// How often it was saved after it was made, where the site keeps that.
+    pub(super) revisions: Option<u64>,
+    modified: Option<DateTime<Utc>>,
 }
 
 impl Post {
@@ -48,12 +64,37 @@ impl Post {
             link: text("/link").unwrap_or_default(),
             title: text("/title/raw").unwrap_or_default(),
             content: text("/content/raw").unwrap_or_default(),
+            excerpt: text("/excerpt/raw").unwrap_or_default(),
+            author: value.get("author").and_then(number),
+            revisions: value.pointer("/_links/version-history/0/count").and_then(number),
+            modified: text("/modified_gmt")
+                .and_then(|at| at.parse::<NaiveDateTime>().ok())
+                .map(|at| at.and_utc()),
         })
     }
 
-    /// Whether it carries a mark of the article.
-    pub(super) fn carries(&self, slug: &str, marker: &str) -> bool {
-        mark::is_slug(&self.slug, slug) || mark::is_marked(&self.content, marker)
+    /// Whose article it is.
+    pub(super) fn whose(&self, job: &Job) -> Whose {
+        mark::whose(&self.slug, &self.content, &job.marker)
+    }
+
+    /// Whether it is the job's article, where its id is known to be, or to have been, that article's: also without a mark,
+    /// if it reads as it was sent. A title alone says nothing: a site that was restored gives its ids a second time, and
+    /// titles come again.
+    pub(super) fn is_of(&self, job: &Job) -> bool {
+        match self.whose(job) {
+            Whose::Ours => true,
+            Whose::Nobodys => self.reads_as_sent(job),
+            Whose::Another | Whose::Disputed => false,
+        }
+    }
+
+    /// Whether its title and its text are as they were sent.
+    pub(super) fn reads_as_sent(&self, job: &Job) -> bool {
+        let title = &job.content.title;
+        let ready = Ready::of(&job.prepared);
+        let html = ready.content_html.as_ref().unwrap_or(&job.content.content_html);
+        (self.title == *title || self.title == mark::escaped(title)) && reads_as(&self.content, html)
     }
 
     /// Where it stands, if it is public.
@@ -63,10 +104,6 @@ impl Post {
             let url = if is_http_url(&self.link) { self.link.clone() } else { plain() };
             Remote { url, remote_id: Some(self.id.to_string()) }
         })
-    }
-
-    fn has_title(&self, title: &str) -> bool {
-        self.title == title || self.title == mark::escaped(title)
     }
 }
 
@@ -81,7 +118,6 @@ pub(super) async fn find(session: &Session<'_>, job: &Job) -> Sighting {
 }
 
 async fn looked(session: &Session<'_>, job: &Job, found: &mut BTreeMap<u64, Marked>) -> Result<(), Heard> {
-    let (marker, slug) = (job.marker.as_str(), mark::slug(&job.content.title, &job.marker));
     // Of every state but the trash.
     for post in marked(session, job, "any").await? {
         found.extend([shown(session, &post)]);
@@ -90,19 +126,18 @@ async fn looked(session: &Session<'_>, job: &Job, found: &mut BTreeMap<u64, Mark
     if found.contains_key(&id) {
         return Ok(());
     }
-    match post(session, id).await {
-        Ok(None) => Ok(()),
-        Ok(Some(post)) if post.status == TRASH => Ok(()),
-        // A site that was restored gives its ids a second time: neither a mark nor the title, and it is another's.
-        Ok(Some(post)) if post.carries(&slug, marker) || post.has_title(&job.content.title) => {
-            found.extend([shown(session, &post)]);
-            Ok(())
+    match post(session, id, FIELDS).await? {
+        Some(post) if post.status != TRASH && post.is_of(job) => found.extend([shown(session, &post)]),
+        // A site that was restored gives its ids a second time.
+        Some(post) if post.status != TRASH && post.whose(job) != Whose::Another => {
+            let slug = mark::slug(&job.content.title, &job.marker);
+            return Err(Heard::Unclear(format!(
+                "post {id} in WordPress was this article's and carries its mark no more: give it back its slug, {slug}, or delete it"
+            )));
         }
-        Ok(Some(_)) => Err(Heard::Unclear(format!(
-            "post {id} in WordPress was this article's and carries its mark no more: give it back its slug, {slug}, or delete it"
-        ))),
-        Err(heard) => Err(heard),
+        _ => {}
     }
+    Ok(())
 }
 
 /// Whether an article lies in the trash; the error says why that cannot be told.
@@ -115,8 +150,35 @@ async fn marked(session: &Session<'_>, job: &Job, status: &str) -> Result<Vec<Po
     let (marker, slug) = (job.marker.as_str(), mark::slug(&job.content.title, &job.marker));
     let mut all = posts(session, status, ("slug", &mark::slugs(&slug))).await?;
     all.extend(posts(session, status, ("search", marker)).await?);
-    all.retain(|post| post.carries(&slug, marker));
+    if let Some(disputed) = all.iter().find(|post| post.whose(job) == Whose::Disputed) {
+        return Err(Heard::Unclear(format!(
+            "post {} in WordPress carries the marks of two articles: take the comment that is not its own out of its text",
+            disputed.id
+        )));
+    }
+    all.retain(|post| post.whose(job) == Whose::Ours);
     Ok(all)
+}
+
+/// A post that reads as the job's article, was written since that was submitted, and carries no mark of any: it is what a
+/// site that takes both marks away made of a draft of ours. None also where that cannot be told.
+pub(super) async fn unmarked(session: &Session<'_>, job: &Job) -> Option<Post> {
+    let title = mark::escaped(&job.content.title);
+    let query = [
+        ("search", title.as_str()),
+        ("status", "any"),
+        ("context", "edit"),
+        ("orderby", "id"),
+        ("order", "desc"),
+        ("_fields", FIELDS),
+    ];
+    let Heard::Told(Value::Array(posts)) = session.list("posts", &query).await.0 else { return None };
+    let since = job.submitted_at - CLOCK_OFF_MAX;
+    posts.iter().filter_map(Post::of).find(|post| {
+        post.whose(job) == Whose::Nobodys
+            && post.reads_as_sent(job)
+            && post.modified.is_some_and(|modified| modified >= since)
+    })
 }
 
 fn shown(session: &Session<'_>, post: &Post) -> (u64, Marked) {
@@ -150,14 +212,19 @@ async fn posts(session: &Session<'_>, status: &str, by: (&str, &str)) -> Result<
     Ok(posts)
 }
 
-/// One post; none: there is none of that id.
-pub(super) async fn post(session: &Session<'_>, id: u64) -> Result<Option<Post>, Heard> {
-    let query = [("context", "edit"), ("_fields", FIELDS)];
+/// One post, of it these fields; none: there is none of that id.
+pub(super) async fn post(session: &Session<'_>, id: u64, fields: &str) -> Result<Option<Post>, Heard> {
+    let query = [("context", "edit"), ("_fields", fields)];
     match session.send(Method::Get, &format!("posts/{id}"), &query, Body::None).await {
         Heard::Told(value) => {
             let unreadable =
                 || Heard::Unclear("WordPress shows a post in a form that is not its own".to_owned());
-            Post::of(&value).map(Some).ok_or_else(unreadable)
+            let post = Post::of(&value).ok_or_else(unreadable)?;
+            if post.id != id {
+                let why = "WordPress shows another post than was asked for: look for a cache or a proxy in front of it";
+                return Err(Heard::Unclear(why.to_owned()));
+            }
+            Ok(Some(post))
         }
         Heard::Gone => Ok(None),
         heard => Err(heard),

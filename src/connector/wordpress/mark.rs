@@ -2,17 +2,18 @@
 //!
 //! The first is the slug: a readable part of the title, and the marker. Sites rewrite slugs, and people do. The second is a
 //! comment in the content: core's search looks there, the filters of HTML let comments pass for every role (blocks are
-//! written in them), no reader sees it, and no tag, field or file is left behind by it.
+//! written in them), no reader sees it, and no tag, field or file is left behind by it. Of several, the last counts: ours is
+//! appended to what is sent, from which all others are taken, or a text that was read from another post would be that one.
 
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
+use crate::connector::marks::{self, Whose, is_marker};
+use crate::task::marker::MARKER_CHARS;
+
 /// The longest readable part of a slug, in characters: with the marker and what the site adds it stays far below the 200
 /// bytes at which `WordPress` cuts (`post_name`, <https://developer.wordpress.org/reference/functions/sanitize_title/>).
 const READABLE_MAX: usize = 60;
-
-/// The length of a marker, in characters.
-const MARKER_CHARS: usize = 16;
 
 /// How the second mark begins, up to the marker.
 const BEGIN: &str = "<!-- publish-ingest:";
@@ -64,8 +65,9 @@ pub(super) fn is_slug(of_post: &str, ours: &str) -> bool {
 }
 
 /// The article as it is sent: in a block of HTML, so that `WordPress` leaves its line breaks alone and its editor the text,
-/// with the second mark at its end. Content that is written in blocks already stays so.
+/// with the second mark at its end, and no other article's. Content that is written in blocks already stays so.
 pub(super) fn marked(content_html: &str, marker: &str) -> String {
+    let content_html = without_marks(content_html);
     let mark = format!("{BEGIN}{marker}{END}");
     if content_html.contains("<!-- wp:") {
         return format!("{content_html}\n{mark}");
@@ -73,28 +75,46 @@ pub(super) fn marked(content_html: &str, marker: &str) -> String {
     format!("<!-- wp:html -->\n{content_html}\n{mark}\n<!-- /wp:html -->")
 }
 
-/// Whether a post's content carries the second mark, exactly: posts that only speak of the marker do not.
-pub(super) fn is_marked(content: &str, marker: &str) -> bool {
-    content.contains(&format!("{BEGIN}{marker}{END}"))
+/// A text without second marks: none is left where the text around one makes another.
+fn without_marks(html: &str) -> String {
+    let mut kept = String::with_capacity(html.len());
+    for piece in html.split_inclusive('>') {
+        kept.push_str(piece);
+        let start = kept.len().checked_sub(BEGIN.len() + MARKER_CHARS + END.len());
+        let Some(start) = start.filter(|start| kept.get(*start..).is_some_and(|end| mark_at(end).is_some()))
+        else {
+            continue;
+        };
+        kept.truncate(start);
+    }
+    kept
+}
+
+/// The marker of the second mark that begins here, exactly as we write it.
+fn mark_at(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix(BEGIN)?;
+    let (marker, end) = rest.split_at_checked(MARKER_CHARS)?;
+    (end.starts_with(END) && is_marker(marker)).then_some(marker)
+}
+
+/// The marker of the last second mark of a post's content: one that is only spoken of is none.
+fn last_mark(content: &str) -> Option<&str> {
+    content.rmatch_indices(BEGIN).find_map(|(at, _)| mark_at(&content[at..]))
+}
+
+/// Whose article a post is, for the article of that marker.
+pub(super) fn whose(slug: &str, content: &str, marker: &str) -> Whose {
+    marks::whose(in_use(slug), last_mark(content).as_slice(), marker)
 }
 
 /// The marker of a post of ours, whatever article it is; none: it is another's.
 pub(super) fn marker_of(slug: &str, content: &str) -> Option<String> {
-    let in_content = content.match_indices(BEGIN).find_map(|(at, _)| {
-        let marker = content.get(at + BEGIN.len()..)?.split_once(END)?.0;
-        is_marker(marker).then(|| marker.to_owned())
-    });
-    in_content.or_else(|| {
-        let mut words = slug.rsplit('-');
-        let last = words.next()?;
-        let number = last.bytes().all(|b| b.is_ascii_digit());
-        let word = if number { words.next()? } else { last };
-        is_marker(word).then(|| word.to_owned())
-    })
+    marks::marker_of(in_use(slug), last_mark(content).as_slice())
 }
 
-fn is_marker(word: &str) -> bool {
-    word.len() == MARKER_CHARS && word.bytes().all(|b| b.is_ascii_lowercase() || matches!(b, b'2'..=b'7'))
+/// A slug as it was before its post was put in the trash.
+fn in_use(slug: &str) -> &str {
+    slug.find(TRASHED).map_or(slug, |at| &slug[..at])
 }
 
 /// Plain text as HTML: titles, excerpts and names of terms are HTML here.
@@ -107,6 +127,7 @@ mod tests {
     use super::*;
 
     const MARKER: &str = "ztvkir6c7hi3by44";
+    const OTHER: &str = "k2vkir6c7hi3bq5a";
 
     #[test]
     fn a_slug_is_short_ascii_and_ends_with_the_marker() {
@@ -146,12 +167,42 @@ mod tests {
     fn the_second_mark_counts_exactly_as_written_only() {
         let content = marked("<p>x</p>", MARKER);
         assert!(content.starts_with("<!-- wp:html -->\n<p>x</p>\n<!-- publish-ingest:"), "{content}");
-        assert!(is_marked(&content, MARKER) && !is_marked(&content, "ztvkir6c7hi3by45"));
+        assert_eq!(whose("a", &content, MARKER), Whose::Ours);
+        assert_eq!(whose("a", &content, OTHER), Whose::Another);
         let blocks = "<!-- wp:paragraph --><p>x</p><!-- /wp:paragraph -->";
-        assert!(is_marked(&marked(blocks, MARKER), MARKER) && marked(blocks, MARKER).starts_with(blocks));
-        for quoted in [MARKER.to_owned(), format!("&lt;!-- publish-ingest:{MARKER} --&gt;")] {
-            assert!(!is_marked(&quoted, MARKER), "{quoted}");
+        assert_eq!(last_mark(&marked(blocks, MARKER)), Some(MARKER));
+        assert!(marked(blocks, MARKER).starts_with(blocks));
+        for quoted in [
+            MARKER.to_owned(),
+            format!("&lt;!-- publish-ingest:{MARKER} --&gt;"),
+            format!("<!-- publish-ingest:{MARKER}x -->"),
+            format!("<!-- publish-ingest:{}é -->", &MARKER[..15]),
+            "<!-- publish-ingest:short --> <!-- publish-ingest:".to_owned(),
+        ] {
+            assert_eq!(last_mark(&quoted), None, "{quoted}");
             assert_eq!(marker_of("a-post", &quoted), None, "{quoted}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_holds_marks_of_others_is_sent_without_them() {
+        let mark = |marker: &str| format!("{BEGIN}{marker}{END}");
+        let halves = mark(OTHER).split_at(30).0.to_owned();
+        let rest = mark(OTHER).split_at(30).1.to_owned();
+        for (html, sent) in [
+            (format!("<p>é</p>{}<p>y</p>", mark(OTHER)), "<p>é</p><p>y</p>"),
+            (mark(OTHER).repeat(3), ""),
+            // One within another, which taking it out would make.
+            (format!("a{halves}{}{rest}b", mark(MARKER)), "ab"),
+            (format!("{BEGIN}{OTHER} --{}>", mark(MARKER)), ""),
+            (
+                "<!-- publish-ingest:short --><!-- wp -->".to_owned(),
+                "<!-- publish-ingest:short --><!-- wp -->",
+            ),
+        ] {
+            assert_eq!(without_marks(&html), sent, "{html}");
+            assert!(!marked(&html, MARKER).contains(OTHER), "{html}");
+            assert_eq!(marker_of("", &marked(&html, MARKER)).as_deref(), Some(MARKER));
         }
     }
 
@@ -160,11 +211,17 @@ mod tests {
         let told = |slug: &str, content: &str| marker_of(slug, content);
         assert_eq!(told("other", &marked("x", MARKER)).as_deref(), Some(MARKER));
         assert_eq!(told(&slug("Hello", MARKER), "x").as_deref(), Some(MARKER));
-        assert_eq!(told(&format!("hello-{MARKER}-2"), "x").as_deref(), Some(MARKER));
-        assert_eq!(told(MARKER, "").as_deref(), Some(MARKER));
-        for slug in ["", "hello", "hello-2", "-", "a-ZTVKIR6C7HI3BY44", "a-ztvkir6c7hi3by489"] {
-            assert_eq!(told(slug, "<!-- publish-ingest:short --> <!-- publish-ingest:"), None, "{slug}");
+        for changed in ["-2", "__trashed", "-2__trashed", "__trashed-2"] {
+            assert_eq!(told(&format!("hello-{MARKER}{changed}"), "x").as_deref(), Some(MARKER), "{changed}");
         }
+        assert_eq!(told(MARKER, "").as_deref(), Some(MARKER));
+        // As it was sent before marks of others were taken out: the last is its own.
+        let both = format!("{BEGIN}{OTHER}{END}\n{BEGIN}{MARKER}{END}");
+        assert_eq!(told("other", &both).as_deref(), Some(MARKER));
+        assert_eq!(
+            (whose("other", &both, MARKER), whose("other", &both, OTHER)),
+            (Whose::Ours, Whose::Another)
+        );
     }
 
     #[test]

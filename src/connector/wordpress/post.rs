@@ -1,13 +1,17 @@
-//! The article itself: made as a draft, published by its id, removed while it is a draft.
+//! The article itself: made as a draft, and published by its id.
+//!
+//! An answer counts only where it shows the post that was asked for with this article's mark: answers are swapped, cached
+//! and reordered on their way. All else is looked for.
 
 use serde_json::{Map, Value, json};
 
 use super::answers::Heard;
 use super::call::{Body, Session};
-use super::find::{FIELDS, Post, TRASH, in_trash, post};
+use super::find::{FIELDS, Post, TRASH, in_trash, post, unmarked};
 use super::mark;
 use super::prepare::Ready;
-use crate::connector::{Failure, Job, Removal, Verdict};
+use crate::connector::marks::Whose;
+use crate::connector::{Failure, Job, Verdict};
 use crate::outbound::Method;
 
 /// Makes the draft, unless the article lies in the trash.
@@ -17,23 +21,60 @@ pub(super) async fn draft(session: &Session<'_>, job: &Job) -> Verdict {
         Ok(true) => return Verdict::Rejected(thrown_away()),
         Err(heard) => return nothing_asked(heard),
     }
-    let slug = mark::slug(&job.content.title, &job.marker);
-    let body = body(job, &slug);
-    let post = match session.send(Method::Post, "posts", &[("_fields", FIELDS)], Body::Json(&body)).await {
+    let body = body(job, &mark::slug(&job.content.title, &job.marker));
+    match session.send(Method::Post, "posts", &[("_fields", FIELDS)], Body::Json(&body)).await {
         Heard::Told(value) => match Post::of(&value) {
-            Some(post) => post,
-            None => return Verdict::Unknown("WordPress made something and does not say what".to_owned()),
+            Some(post) if post.whose(job) == Whose::Ours => standing(session, &post),
+            Some(post) => read_back(session, job, post.id).await,
+            None => {
+                let why = "WordPress made something and does not say what";
+                unreadable(session, job, Heard::Unclear(why.to_owned())).await
+            }
         },
-        heard => return heard.verdict(),
-    };
-    if let Some(remote) = post.public(&session.settings.base_url) {
-        // A plugin that publishes what is only to be drafted.
-        return Verdict::Done(remote);
+        heard @ (Heard::Broke(_) | Heard::Unclear(_)) => unreadable(session, job, heard).await,
+        heard => heard.verdict(),
     }
-    if !post.carries(&slug, &job.marker) {
-        return without_marks(session, post.id).await;
+}
+
+/// A post that was just made: a plugin may publish what is only to be drafted.
+fn standing(session: &Session<'_>, post: &Post) -> Verdict {
+    match post.public(&session.settings.base_url) {
+        Some(remote) => Verdict::Done(remote),
+        None => Verdict::Drafted(post.id.to_string()),
     }
-    Verdict::Drafted(post.id.to_string())
+}
+
+/// What stands at an id that the answer to a create named without this article's mark. Nothing is removed there: what
+/// carries no mark may be anybody's.
+async fn read_back(session: &Session<'_>, job: &Job, id: u64) -> Verdict {
+    match post(session, id, FIELDS).await {
+        Ok(Some(post)) if post.whose(job) == Whose::Ours => standing(session, &post),
+        Ok(Some(post)) if post.is_of(job) => match post.public(&session.settings.base_url) {
+            // Made once more, it would be there twice.
+            Some(remote) => Verdict::Done(remote),
+            None => Verdict::Rejected(marks_lost(id)),
+        },
+        _ => Verdict::Unknown(format!(
+            "WordPress answered with post {id}, which does not carry this article's mark: it is looked for"
+        )),
+    }
+}
+
+/// What an answer that cannot be read leaves to be known: where the site takes both marks away, no look finds what was made,
+/// and each try would make another.
+async fn unreadable(session: &Session<'_>, job: &Job, heard: Heard) -> Verdict {
+    match unmarked(session, job).await {
+        Some(post) => Verdict::Rejected(marks_lost(post.id)),
+        None => heard.verdict(),
+    }
+}
+
+fn marks_lost(id: u64) -> Failure {
+    let message = format!(
+        "the site rewrites slugs and takes comments out of contents, so that an article cannot be found again: switch off the \
+         plugin that does either, delete post {id}, which was made of this one, then retry"
+    );
+    Failure::new("marks_lost", message)
 }
 
 /// What a look that failed means for a request that was not made yet: nothing was done.
@@ -69,25 +110,16 @@ fn body(job: &Job, slug: &str) -> Value {
     Value::Object(body)
 }
 
-/// Takes back a draft that could not be found again.
-async fn without_marks(session: &Session<'_>, id: u64) -> Verdict {
-    let path = format!("posts/{id}");
-    match session.send(Method::Delete, &path, &[("force", "true"), ("_fields", "deleted")], Body::None).await
-    {
-        Heard::Told(_) | Heard::Gone => {
-            let message = "the site rewrites slugs and takes comments out of contents, so that an article could not be found again: \
-                switch off the plugin that does either";
-            Verdict::Rejected(Failure::new("marks_lost", message))
-        }
-        heard => Verdict::Unknown(heard.sentence()),
-    }
-}
-
 /// Publishes the draft of that id: once more, if it is published already, which changes nothing.
-pub(super) async fn publish(session: &Session<'_>, id: u64) -> Verdict {
-    match post(session, id).await {
+pub(super) async fn publish(session: &Session<'_>, job: &Job, id: u64) -> Verdict {
+    match post(session, id, FIELDS).await {
         Ok(None) => return Heard::Gone.verdict(),
         Ok(Some(post)) => {
+            if !post.is_of(job) {
+                let message =
+                    format!("post {id} in WordPress is not this article's any more: it is looked for");
+                return Verdict::Transient(Failure::new("draft_vanished", message));
+            }
             if let Some(remote) = post.public(&session.settings.base_url) {
                 return Verdict::Done(remote);
             }
@@ -100,27 +132,48 @@ pub(super) async fn publish(session: &Session<'_>, id: u64) -> Verdict {
     let body = json!({"status": "publish"});
     let path = format!("posts/{id}");
     match session.send(Method::Post, &path, &[("_fields", FIELDS)], Body::Json(&body)).await {
-        Heard::Told(value) => match Post::of(&value) {
-            Some(post) => published(session, &post),
+        Heard::Told(value) => match Post::of(&value).filter(|post| post.id == id && may_be_of(post, job)) {
+            Some(answered) => match answered.public(&session.settings.base_url) {
+                Some(remote) => Verdict::Done(remote),
+                None => not_public(session, job, id).await,
+            },
             None => Verdict::Unknown("WordPress does not say what became of the draft".to_owned()),
         },
         // An answer came, so whatever ran has ended: what it did is there to be seen.
-        heard @ (Heard::Blocked(_) | Heard::Broke(_)) => ended(session, id, heard).await,
+        heard @ (Heard::Blocked(_) | Heard::Broke(_)) => ended(session, job, id, heard).await,
         heard => heard.verdict(),
     }
 }
 
-/// A post after it was to be published.
-fn published(session: &Session<'_>, post: &Post) -> Verdict {
-    match post.public(&session.settings.base_url) {
-        Some(remote) => Verdict::Done(remote),
-        None => Verdict::Rejected(held(&post.status).unwrap_or_else(|| not_published(&post.status))),
+/// Whether a post of an id that was the article's a moment ago still can be: a plugin may take its marks as it publishes it.
+fn may_be_of(post: &Post, job: &Job) -> bool {
+    matches!(post.whose(job), Whose::Ours | Whose::Nobodys)
+}
+
+/// What became of a draft whose publication was answered with a post that is not public: the answer may be older than what
+/// it answers, so only what is read afterwards, and was changed by somebody, is held back.
+async fn not_public(session: &Session<'_>, job: &Job, id: u64) -> Verdict {
+    let post = match post(session, id, FIELDS).await {
+        Ok(Some(post)) if may_be_of(&post, job) => post,
+        _ => {
+            return Verdict::Unknown(
+                "WordPress answered, and does not show the article as published".to_owned(),
+            );
+        }
+    };
+    match (post.public(&session.settings.base_url), post.status.as_str()) {
+        (Some(remote), _) => Verdict::Done(remote),
+        (None, status @ ("draft" | "auto-draft")) => Verdict::Unknown(not_published(status).message),
+        (None, status) => Verdict::Rejected(held(status).unwrap_or_else(|| not_published(status))),
     }
 }
 
 /// What became of a request that something stopped, which may have been after it took effect.
-async fn ended(session: &Session<'_>, id: u64, heard: Heard) -> Verdict {
-    let Ok(Some(post)) = post(session, id).await else { return Verdict::Unknown(heard.sentence()) };
+async fn ended(session: &Session<'_>, job: &Job, id: u64, heard: Heard) -> Verdict {
+    let post = match post(session, id, FIELDS).await {
+        Ok(Some(post)) if may_be_of(&post, job) => post,
+        _ => return Verdict::Unknown(heard.sentence()),
+    };
     match (post.public(&session.settings.base_url), heard) {
         (Some(remote), _) => Verdict::Done(remote),
         (None, Heard::Blocked(failure)) => Verdict::Rejected(failure),
@@ -155,34 +208,4 @@ fn not_published(status: &str) -> Failure {
         "WordPress keeps the article as `{status}` although it was to be published: look for a plugin that holds back what comes by its REST API, then retry"
     );
     Failure::new("held_back", message)
-}
-
-/// Removes a draft of ours. Not what only carries the comment: that may be a copy that a person has made to write on. Nor
-/// what a person threw away, scheduled or made private.
-pub(super) async fn remove(session: &Session<'_>, job: &Job, id: u64) -> Removal {
-    let found = match post(session, id).await {
-        Ok(None) => return Removal::Gone,
-        Ok(Some(post)) => post,
-        Err(heard) => return Removal::Unknown(heard.sentence()),
-    };
-    match found.status.as_str() {
-        "publish" => return Removal::Public,
-        TRASH => return Removal::Gone,
-        "draft" | "auto-draft" | "pending" => {}
-        _ => {
-            return Removal::Unknown(
-                "somebody has scheduled it or made it private: it is left alone".to_owned(),
-            );
-        }
-    }
-    if !mark::is_slug(&found.slug, &mark::slug(&job.content.title, &job.marker)) {
-        let why = "its slug is not ours any more, so it may be a person's copy: it is left alone";
-        return Removal::Unknown(why.to_owned());
-    }
-    let path = format!("posts/{id}");
-    match session.send(Method::Delete, &path, &[("force", "true"), ("_fields", "deleted")], Body::None).await
-    {
-        Heard::Told(_) | Heard::Gone => Removal::Gone,
-        heard => Removal::Unknown(heard.sentence()),
-    }
 }

@@ -10,6 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
+mod removal;
+mod swapped;
+
 use super::*;
 use crate::account::Credentials;
 use crate::article::Content;
@@ -144,12 +147,21 @@ fn is_whole(request: &[u8]) -> bool {
     body.len() >= length.map_or(0, |length| length.parse().unwrap())
 }
 
-fn post(status: &str) -> Said {
-    let post = json!({
+/// The article's post as it was made, but for its status.
+fn ours(status: &str) -> Value {
+    json!({
         "id": 7, "slug": format!("hello-{MARKER}"), "status": status, "link": "https://blog.example/hello",
-        "title": {"raw": "Hello"}, "content": {"raw": "x"},
-    });
+        "title": {"raw": "Hello"}, "content": {"raw": mark::marked("<p>x</p>", MARKER)}, "excerpt": {"raw": ""},
+        "author": 3, "modified_gmt": "2026-01-31T00:00:00", "_links": {"version-history": [{"count": 0}]},
+    })
+}
+
+fn shown(post: &Value) -> Said {
     Said::This(200, post.to_string())
+}
+
+fn post(status: &str) -> Said {
+    shown(&ours(status))
 }
 
 fn list(items: &Value) -> Said {
@@ -218,6 +230,12 @@ async fn requests_bear_their_step_and_the_login_and_answers_are_kept_without_it(
     assert!(request.contains("authorization: Basic ZWRpdG9yOmFiY2QgZWZnaCBpamtsIG1ub3A=\r\n"), "{request}");
     let evidence = job.trace.take();
     assert_eq!((evidence.http_status, evidence.head.as_deref()), (Some(403), Some("<p>… is wrong</p>")));
+    // As a page shows it that prints what it was sent.
+    let echo = "Authorization: Basic ZWRpdG9yOmFiY2QgZWZnaCBpamtsIG1ub3A=, pw abcdefghijklmnop".to_owned();
+    let double = Double::says(vec![Said::This(500, echo)]).await;
+    let job = double.job();
+    assert!(matches!(double.connector.find(&job).await, Sighting::CannotTell(_)));
+    assert_eq!(job.trace.take().head.as_deref(), Some("Authorization: Basic …, pw …"));
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use publish_ingest::connector::{Connector as _, Listing, Removal, Sighting, Verdict};
 
-use super::blog::{Blog, Plugin, rejected};
+use super::blog::{Blog, Plugin};
+use crate::server::clock;
 
 #[tokio::test]
 async fn an_article_is_made_found_published_and_found_again() {
@@ -96,7 +97,10 @@ async fn each_mark_alone_is_enough() {
     blog.sql(&format!("update wp_posts set post_name = 'another' where ID = {id}"));
     assert_eq!(blog.find(&job).await, Sighting::absent());
     job.draft_id = Some(id.clone());
-    assert_eq!(blog.seen(&job).await, [(id.clone(), false)], "by its id and title");
+    assert!(matches!(blog.find(&job).await, Sighting::CannotTell(_)), "an id and a title prove nothing");
+    let text = "<p>One\ntwo &amp; three.</p>";
+    blog.sql(&format!("update wp_posts set post_content = '{text}' where ID = {id}"));
+    assert_eq!(blog.seen(&job).await, [(id.clone(), false)], "by its id, its title and its text");
     blog.sql(&format!("update wp_posts set post_title = 'Of another' where ID = {id}"));
     assert!(matches!(blog.find(&job).await, Sighting::CannotTell(_)), "an id alone proves nothing");
 }
@@ -121,20 +125,86 @@ async fn a_site_that_rewrites_slugs_loses_no_article() {
 }
 
 #[tokio::test]
-async fn a_site_that_loses_both_marks_gets_no_draft() {
+async fn a_site_that_loses_both_marks_is_told_of_after_its_first_draft() {
     let blog = Blog::shared();
     let _alone = blog.alone().await;
-    let _plugin = Plugin::put(
-        &blog,
-        "add_filter('wp_insert_post_data', function ($data) {
-             $data['post_name'] = 'nice-' . uniqid();
-             $data['post_content'] = preg_replace('/<!--.*?-->/s', '', $data['post_content']);
-             return $data;
-         });",
+    let loses = "add_filter('wp_insert_post_data', function ($data) {
+        $data['post_name'] = 'nice-' . uniqid();
+        $data['post_content'] = preg_replace('/<!--.*?-->/s', '', $data['post_content']);
+        return $data;
+    });";
+    let notice = "add_filter('rest_pre_serve_request', function ($served, $result, $request) {
+        if ($request->get_method() === 'POST') { echo '<br />Notice: x'; }
+        return $served;
+    }, 10, 3);";
+    let forces = "add_filter('wp_insert_post_data', function ($data) {
+        if ($data['post_type'] === 'post') { $data['post_status'] = 'publish'; }
+        return $data;
+    });";
+    let posts = || blog.sql("select count(*) from wp_posts where post_type = 'post'").parse::<u32>().unwrap();
+    for (title, code, public) in [
+        ("Lost", loses.to_owned(), false),
+        ("Lost without an answer", format!("{loses} {notice}"), false),
+        ("Lost, public and without an answer", format!("{loses} {forces} {notice}"), true),
+    ] {
+        let _plugin = Plugin::put(&blog, &code);
+        let mut job = blog.job(title);
+        job.submitted_at = clock().now();
+        let before = posts();
+        let Verdict::Rejected(failure) = blog.connector.draft(&job).await else { panic!("{title}") };
+        assert_eq!(failure.code, "marks_lost");
+        // Named, and left: a post without a mark may be anybody's.
+        assert_eq!(posts(), before + 1);
+        let made = blog.sql(&format!("select ID, post_status from wp_posts where post_title = '{title}'"));
+        let (id, status) = made.split_once('\t').unwrap();
+        assert!(failure.message.contains(&format!("delete post {id},")), "{}", failure.message);
+        assert_eq!(status == "publish", public, "{title}");
+    }
+    // Public at once, and the answer says which: it is not made again.
+    let _plugin = Plugin::put(&blog, &format!("{loses} {forces}"));
+    let verdict = blog.connector.draft(&blog.job("Lost and public")).await;
+    assert!(matches!(verdict, Verdict::Done(_)), "{verdict:?}");
+}
+
+#[tokio::test]
+async fn an_article_that_was_read_from_another_post_is_not_taken_for_it() {
+    let blog = Blog::shared();
+    let _peace = blog.in_peace().await;
+    let mut original = blog.job("Original text");
+    let id = blog.drafted(&mut original).await;
+    let mut synced = blog.job("Synced text");
+    synced.content.content_html =
+        format!("{}<p>more</p>", blog.column(&id, "post_content").replace("\\n", "\n"));
+    assert!(synced.content.content_html.contains(&original.marker));
+    let copy = blog.drafted(&mut synced).await;
+    assert!(matches!(blog.connector.publish(&synced).await, Verdict::Done(_)));
+    assert_eq!(blog.seen(&original).await, [(id, false)]);
+    assert_eq!((blog.count(&original), blog.count(&synced)), (1, 1), "no mark of the other is left");
+    // As it was sent before marks of others were taken out.
+    let both = format!(
+        "<p>x</p><!-- publish-ingest:{} --><!-- publish-ingest:{} -->",
+        original.marker, synced.marker
     );
-    let before = blog.sql("select count(*) from wp_posts");
-    assert_eq!(rejected(blog.connector.draft(&blog.job("Lost")).await), "marks_lost");
-    assert_eq!(blog.sql("select count(*) from wp_posts"), before);
+    blog.sql(&format!("update wp_posts set post_content = '{both}' where ID = {copy}"));
+    original.draft_id = None;
+    assert_eq!(blog.seen(&original).await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_id_that_was_given_twice_is_the_newer_articles_although_the_titles_are_equal() {
+    let blog = Blog::shared();
+    let _alone = blog.alone().await;
+    let (mut first, mut second) = (blog.job("Weekly news"), blog.job("Weekly news"));
+    let id = blog.drafted(&mut first).await;
+    // The site's database of the night before.
+    blog.sql(&format!("delete from wp_posts where ID >= {id}; alter table wp_posts auto_increment = {id}"));
+    second.content.content_html = "<p>Another issue</p>".to_owned();
+    assert_eq!(blog.drafted(&mut second).await, id);
+    assert!(matches!(blog.connector.publish(&second).await, Verdict::Done(_)));
+    assert_eq!(blog.find(&first).await, Sighting::absent());
+    assert!(matches!(blog.connector.publish(&first).await, Verdict::Transient(_)));
+    assert!(matches!(blog.connector.remove(&first).await, Removal::Unknown(_)));
+    assert_eq!(blog.column(&id, "post_status"), "publish");
 }
 
 #[tokio::test]

@@ -72,6 +72,37 @@ async fn a_plugin_that_holds_back_what_is_to_be_public_is_told() {
 }
 
 #[tokio::test]
+async fn a_draft_that_a_person_has_worked_on_is_left_alone() {
+    let blog = Blog::shared();
+    let _peace = blog.in_peace().await;
+    for (role, user) in [("administrator", blog.administrator()), ("author", blog.new_user("author"))] {
+        let mut job = blog.job_of(&user, "Worked on");
+        job.content.content_html =
+            "<p class='a'>One & two<br/></p>\n<img src='https://h.example/a.png'>".to_owned();
+        job.content.summary = Some("In short: a < b".to_owned());
+        for work in [
+            "'post_status' => 'pending'",
+            "'post_title' => 'A better title'",
+            "'post_content' => $post->post_content . '<p>two hours of work</p>'",
+            "'post_excerpt' => 'At length'",
+            "'post_author' => 1 + (int) ($post->post_author == 1)",
+        ] {
+            job.draft_id = None;
+            let id = blog.drafted(&mut job).await;
+            blog.php(&format!("$post = get_post({id}); wp_update_post(wp_slash(['ID' => {id}, {work}]));"));
+            let removal = blog.connector.remove(&job).await;
+            assert!(matches!(removal, Removal::Unknown(_)), "{work} {removal:?}");
+            assert_eq!(blog.sql(&format!("select count(*) from wp_posts where ID = {id}")), "1");
+            blog.php(&format!("wp_delete_post({id}, true);"));
+        }
+        job.draft_id = None;
+        let id = blog.drafted(&mut job).await;
+        assert_eq!(blog.connector.remove(&job).await, Removal::Gone, "as it was made, by an {role}");
+        assert_eq!(blog.column(&id, "post_status"), "");
+    }
+}
+
+#[tokio::test]
 async fn a_plugin_that_breaks_after_the_write_is_found_to_have_published() {
     let blog = Blog::shared();
     let _alone = blog.alone().await;
