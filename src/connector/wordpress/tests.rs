@@ -326,23 +326,6 @@ async fn what_there_is_no_time_for_is_made_ready_in_another_part() {
     assert_eq!(rest.ready["content_html"], shown);
 }
 
-#[tokio::test]
-async fn only_a_draft_that_bears_our_slug_is_removed() {
-    let deleted = || Said::This(200, r#"{"deleted":true}"#.to_owned());
-    for (status, removal, requests) in
-        [("draft", Removal::Gone, 2), ("publish", Removal::Public, 1), ("trash", Removal::Gone, 1)]
-    {
-        let double = Double::says(vec![post(status), deleted()]).await;
-        assert_eq!(double.connector.remove(&double.job()).await, removal);
-        assert_eq!(double.asked().len(), requests, "{status}");
-    }
-    let double = Double::says(vec![post("draft"), deleted()]).await;
-    let mut job = double.job();
-    job.marker = "another6c7hi3by4".to_owned();
-    assert!(matches!(double.connector.remove(&job).await, Removal::Unknown(_)));
-    assert_eq!(double.asked().len(), 1);
-}
-
 #[test]
 fn a_user_needs_the_rights_of_an_author() {
     assert_eq!(
