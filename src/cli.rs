@@ -15,7 +15,7 @@ use crate::clock::{SharedClock, SystemClock};
 use crate::config::{BadSetting, Secret};
 use crate::lifecycle::CannotStart;
 use crate::store::{Store, StoreError};
-use crate::vault::{MasterKey, Vault};
+use crate::vault::{MasterKeys, Vault};
 
 mod account;
 mod audit;
@@ -26,6 +26,7 @@ mod key;
 mod migrate;
 mod openapi;
 mod remote;
+mod rotate_master_key;
 mod running;
 mod serve;
 mod task;
@@ -46,7 +47,7 @@ enum Command {
     Serve(Box<serve::Serve>),
     /// Bring a database's schema up to date
     Migrate(migrate::Migrate),
-    /// Create, list and set tenants
+    /// Create, list and set tenants, and replace what their callbacks are signed with
     #[command(subcommand)]
     Tenant(tenant::Tenant),
     /// Create, list and revoke API keys
@@ -63,6 +64,8 @@ enum Command {
     Task(task::Task),
     /// Compare what a platform shows of an account with what was recorded: doubles, losses, strangers
     Audit(Box<audit::Audit>),
+    /// Store all secrets under the first of two master keys, so that the second can be taken away
+    RotateMasterKey(rotate_master_key::RotateMasterKey),
     /// Print the OpenAPI 3.1 document
     Openapi,
     /// Ask a service whether it is ready; for health checks
@@ -143,6 +146,7 @@ pub fn main() -> ExitCode {
             Command::Group(group) => group.run().await,
             Command::Task(task) => task.run().await,
             Command::Audit(audit) => audit.run(clock).await,
+            Command::RotateMasterKey(rotate) => rotate.run(clock).await,
             Command::Openapi => openapi::run(),
             Command::Health(health) => health.run().await,
         }
@@ -198,9 +202,9 @@ impl Database {
 }
 
 fn vault(master_key: &Secret) -> Result<Vault, Failure> {
-    let read = master_key.0.expose_secret().parse::<MasterKey>();
+    let read = master_key.0.expose_secret().parse::<MasterKeys>();
     let bad = |error| BadSetting { name: "PUBLISH_MASTER_KEY", why: format!("{error}") };
-    read.map(|key| Vault::new(&key)).map_err(|error| Failure::Settings(vec![bad(error)]))
+    read.map(|keys| Vault::new(&keys)).map_err(|error| Failure::Settings(vec![bad(error)]))
 }
 
 /// Prints facts: as JSON where asked for, else as text.

@@ -21,6 +21,7 @@ mod database;
 mod endings;
 mod folder;
 mod https;
+mod master_key;
 mod names;
 mod newcomer;
 mod operator;
