@@ -168,7 +168,7 @@ impl Store {
         let mut secrets = self.sealed_before(tenant_id, vault).await?;
         let mut after = (String::new(), String::new());
         loop {
-            let accounts = self.sealed_credentials_before(tenant_id, &after, vault).await?;
+            let accounts = self.sealed_credentials_before(tenant_id, (&after.0, &after.1), vault).await?;
             if let Some(SealedOf::Account { platform, account_id }) = accounts.last().map(|last| &last.of) {
                 after = (platform.clone(), account_id.clone());
             }
@@ -219,11 +219,11 @@ impl Store {
         Ok(found)
     }
 
-    /// The next credentials of a tenant, after this account, that are not under the vault's first key.
-    async fn sealed_credentials_before(
+    /// The next credentials of a tenant, after this platform and account, that are not under the vault's first key.
+    pub async fn sealed_credentials_before(
         &self,
         tenant_id: Uuid,
-        after: &(String, String),
+        after: (&str, &str),
         vault: &Vault,
     ) -> Result<Vec<Sealed>, StoreError> {
         let accounts = sqlx::query!(
