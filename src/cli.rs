@@ -15,7 +15,7 @@ use crate::clock::{SharedClock, SystemClock};
 use crate::config::{BadSetting, Secret};
 use crate::lifecycle::CannotStart;
 use crate::store::{Store, StoreError};
-use crate::vault::{MasterKey, Vault};
+use crate::vault::{MasterKeys, Vault};
 
 mod account;
 mod audit;
@@ -27,6 +27,7 @@ mod key;
 mod migrate;
 mod openapi;
 mod remote;
+mod rotate_master_key;
 mod running;
 mod serve;
 mod task;
@@ -47,7 +48,7 @@ enum Command {
     Serve(Box<serve::Serve>),
     /// Bring a database's schema up to date
     Migrate(migrate::Migrate),
-    /// Create, list and set tenants
+    /// Create, list and set tenants, and replace what their callbacks are signed with
     #[command(subcommand)]
     Tenant(tenant::Tenant),
     /// Create, list and revoke API keys
@@ -67,6 +68,8 @@ enum Command {
     Callback(callback::Callback),
     /// Compare what a platform shows of an account with what was recorded: doubles, losses, strangers
     Audit(Box<audit::Audit>),
+    /// Store all secrets under the first of two master keys, so that the second can be taken away
+    RotateMasterKey(rotate_master_key::RotateMasterKey),
     /// Print the OpenAPI 3.1 document
     Openapi,
     /// Ask a service whether it is ready; for health checks
@@ -147,6 +150,7 @@ pub fn main() -> ExitCode {
             Command::Task(task) => task.run().await,
             Command::Callback(callback) => callback.run().await,
             Command::Audit(audit) => audit.run(clock).await,
+            Command::RotateMasterKey(rotate) => rotate.run(clock).await,
             Command::Openapi => openapi::run(),
             Command::Health(health) => health.run().await,
         }
@@ -202,9 +206,9 @@ impl Database {
 }
 
 fn vault(master_key: &Secret) -> Result<Vault, Failure> {
-    let read = master_key.0.expose_secret().parse::<MasterKey>();
+    let read = master_key.0.expose_secret().parse::<MasterKeys>();
     let bad = |error| BadSetting { name: "PUBLISH_MASTER_KEY", why: format!("{error}") };
-    read.map(|key| Vault::new(&key)).map_err(|error| Failure::Settings(vec![bad(error)]))
+    read.map(|keys| Vault::new(&keys)).map_err(|error| Failure::Settings(vec![bad(error)]))
 }
 
 /// Prints facts: as JSON where asked for, else as text.

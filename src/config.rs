@@ -15,7 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::retry::{BadSchedule, Schedule, duration};
 use crate::telemetry::{LogFilter, LogFormat};
-use crate::vault::{BadMasterKey, MasterKey};
+use crate::vault::{BadMasterKey, MasterKeys};
 
 /// The shortest lease: a call to a platform may take half of it.
 pub const LEASE_MIN: Duration = Duration::from_secs(2);
@@ -37,7 +37,8 @@ pub struct Given {
     #[arg(long, env = "PUBLISH_ROLES", default_value = "api,worker,dispatcher", value_name = "ROLES")]
     roles: String,
 
-    /// Encrypts secrets at rest: 32 bytes in base64; `serve` needs it; without it, `dev` makes its own
+    /// Encrypts secrets at rest: 32 bytes in base64; while it is being replaced, the new one, a comma, the old one; `serve`
+    /// needs it; without it, `dev` makes its own
     #[arg(long, env = "PUBLISH_MASTER_KEY", hide_env_values = true, value_name = "BASE64")]
     master_key: Option<Secret>,
 
@@ -106,7 +107,7 @@ impl Given {
         }
     }
 
-    fn master_key(&self, runs: Runs) -> Result<Option<MasterKey>, String> {
+    fn master_key(&self, runs: Runs) -> Result<Option<MasterKeys>, String> {
         let missing = "secrets are stored under this key: write 32 bytes in base64, such as `openssl rand -base64 32` \
             makes, and keep it: without it a backup of the database cannot be used; a running `dev` has its own in \
             .dev/master.key";
@@ -129,8 +130,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// What this node does.
     pub roles: Roles,
-    /// Encrypts secrets at rest; always there for [`Runs::Serve`].
-    pub master_key: Option<MasterKey>,
+    /// Encrypt secrets at rest; always there for [`Runs::Serve`].
+    pub master_key: Option<MasterKeys>,
     /// Networks that may be called although not public; none: the command's default.
     pub outbound_allow: Option<Networks>,
     /// Whether http may be called; none: the command's default.

@@ -63,7 +63,7 @@ pub struct AppState {
     pub readiness: Readiness,
     /// Accepts articles, one by one and by the batch.
     pub acceptor: Acceptor,
-    /// Seals accounts' credentials, and opens them and signing secrets.
+    /// Seals accounts' credentials and what signs, and opens them.
     pub vault: Vault,
     /// What can be published to: checks accounts and describes platforms; nothing is published here.
     pub connectors: Connectors,
@@ -145,6 +145,8 @@ fn described() -> OpenApiRouter<AppState> {
         .routes(routes!(sandbox::get_article))
         .routes(routes!(sandbox::get_requests))
         .routes(routes!(signing_secrets::get_signing_secrets))
+        .routes(routes!(signing_secrets::rotate_signing_secrets))
+        .routes(routes!(signing_secrets::get_public_keys))
         .routes(routes!(callback_list::list_callbacks))
         .routes(routes!(callbacks::get_callback))
         .routes(routes!(replays::replay_callback))

@@ -41,6 +41,7 @@ mod pull;
 mod replays;
 mod sandbox;
 mod sealed;
+mod signing;
 mod sweeps;
 mod task_list;
 mod tasks;
@@ -73,10 +74,12 @@ pub use sandbox::{
     SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX, SandboxAbout, SandboxArticle, SandboxDone, SandboxEmptied,
     SandboxNote, SandboxPage, SandboxPlace, SandboxRequest, SandboxStanding,
 };
+pub use sealed::{NotOpened, Resealed, Sealed, SealedCount};
+pub use signing::{LiveKey, Rotation, SIGNING_KEYS_MAX};
 pub use sweeps::Sweep;
 pub use task_list::{TaskFilters, TaskPage};
 pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
-pub use tenants::{AuthenticatedKey, DefaultsChange, KeyRow, LiveSecret, Tenant};
+pub use tenants::{AuthenticatedKey, DefaultsChange, KeyRow, Tenant};
 
 /// The two names of accounts, each as a column for `unnest`.
 fn columns<'a>(keys: impl IntoIterator<Item = &'a AccountKey>) -> (Vec<String>, Vec<String>) {
@@ -123,7 +126,8 @@ pub enum StoreError {
     /// Secrets were stored under a key that the vault has not.
     #[error(
         "{other} of the {all} secrets in this database are stored under another master key or damaged: set \
-         PUBLISH_MASTER_KEY to the key they were stored under, or restore the database that belongs to this key"
+         PUBLISH_MASTER_KEY to the key they were stored under, or name that one second, after a comma, or restore the \
+         database that belongs to this key"
     )]
     OtherKey {
         /// How many they are.

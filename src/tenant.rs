@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -38,6 +39,16 @@ impl FromStr for TenantName {
             && text.chars().all(|c| plain(c) || c == '_' || c == '-');
         if good { Ok(Self(text.to_owned())) } else { Err(BadTenantName(text.to_owned())) }
     }
+}
+
+/// How long what is replaced signs on, unless somebody says otherwise: a day, in which people can reach all receivers.
+pub const OVERLAP: Duration = Duration::from_hours(24);
+
+/// Where anybody reads the public keys of a tenant, if it has some. By its id, which cannot be guessed: a name would tell who
+/// asks which tenants there are.
+#[must_use]
+pub fn public_keys_path(tenant_id: Uuid) -> String {
+    format!("/.well-known/webhooks/{tenant_id}")
 }
 
 /// What a key may do.

@@ -1,4 +1,7 @@
-"""Publishes an article for each receiver whose output is named, and checks what it and the service say of it."""
+"""Publishes an article for each receiver whose output is named, and checks what it and the service say of it.
+
+OUTPUT=verified and OUTPUT=refused check only whether it verifies another callback.
+"""
 
 import base64
 import json
@@ -84,5 +87,27 @@ def check(name: str, output: Path):
     print(f"  {name}: event {event['event_id']} verified on each of 3 tries (500, 500, 204), {len(body)} equal bytes")
 
 
+def check_once(name: str, output: Path, wanted: str):
+    port = wait_for("receiver", lambda: lines(output))[0]["listening"]
+    before = len(lines(output))
+    article = {
+        "external_id": f"{name}-{before}",
+        "group_code": "demo",
+        "title": "After a rotation",
+        "content_html": "<p>é</p>",
+        "callback_url": f"http://127.0.0.1:{port}/hook",
+    }
+    call("/publish", article)
+    # All tries, so that none of them comes while the next is looked for; the last is a fourth one where each is refused.
+    count = 3 if wanted == "verified" else 4
+    tries = wait_for(f"{count} tries", lambda: len(lines(output)) >= before + count and lines(output)[before:])
+    expect(f"{name} verified", [one["verified"] for one in tries], [wanted == "verified"] * count)
+    print(f"  {name}: {wanted}")
+
+
 for argument in sys.argv[1:]:
-    check(Path(argument).name, Path(argument))
+    path, _, wanted = argument.partition("=")
+    if wanted:
+        check_once(Path(path).name, Path(path), wanted)
+    else:
+        check(Path(path).name, Path(path))

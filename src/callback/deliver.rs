@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::signature::{SigningSecret, signed_headers};
+use super::signature::{SigningKey, signed_headers};
 use crate::clock::SharedClock;
 use crate::connector::sandbox;
 use crate::fault;
@@ -90,7 +90,7 @@ async fn write(store: &Store, deliver: &Wake, stop: &CancellationToken, mut batc
 pub struct Dispatcher {
     /// Where callbacks are.
     pub store: Store,
-    /// Opens the signing secrets.
+    /// Opens what signs.
     pub vault: Vault,
     /// Calls receivers.
     pub client: Client,
@@ -117,17 +117,18 @@ impl TakesTurns for Dispatcher {
         mut slots: OwnedSemaphorePermit,
     ) -> Result<Turn, StoreError> {
         let tenant_id = due.tenant_id;
-        // Read before anything is claimed: an unsigned callback cannot be sent.
-        let live = self.store.signing_secrets(tenant_id, &self.vault).await?;
-        let secrets: Arc<[_]> = live.into_iter().map(|one| one.secret).collect();
+        // Read before anything is claimed: an unsigned callback cannot be sent. And at every turn: what is claimed after a
+        // rotation is signed by it, on every node.
+        let live = self.store.signing_keys(tenant_id, &self.vault).await?;
+        let keys: Arc<[_]> = live.into_iter().map(|one| one.key).collect();
         let claimed = self.store.claim_callbacks(tenant_id, &self.limits).await?;
         let taken = claimed.len();
         for one in claimed {
             let slot = slots.split(1);
-            let (dispatcher, secrets) = (self.clone(), secrets.clone());
+            let (dispatcher, keys) = (self.clone(), keys.clone());
             self.tracker.spawn(async move {
                 let _slot = slot;
-                dispatcher.send(one, &secrets).await;
+                dispatcher.send(one, &keys).await;
             });
         }
         Ok(Turn { taken, rest: REST })
@@ -148,14 +149,14 @@ impl Dispatcher {
             .is_some_and(|(settings, external_id)| sandbox::tells_twice(&settings, &external_id))
     }
 
-    async fn send(&self, one: ClaimedCallback, secrets: &[SigningSecret]) {
+    async fn send(&self, one: ClaimedCallback, keys: &[SigningKey]) {
         if one.tries == 0 {
             self.metrics.callback_begun(one.age_seconds);
         }
         // Asked before it is sent, while its bytes are here.
         let twice = one.tries == 0 && self.tells_twice(&one).await;
         let id = one.event_id.to_string();
-        let headers = signed_headers(&id, self.clock.now().timestamp(), &one.body, secrets);
+        let headers = signed_headers(&id, self.clock.now().timestamp(), &one.body, keys);
         let begun = self.clock.instant();
         let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_HEAD_BYTES };
         let (url, headers, body) = (&*one.url, &headers, one.body);

@@ -14,6 +14,12 @@ use subtle::ConstantTimeEq;
 
 use crate::clock::Clock;
 
+mod key;
+mod key_pair;
+
+pub use key::{BadScheme, Scheme, SigningKey};
+pub use key_pair::KeyPair;
+
 /// What a signing secret begins with.
 const PREFIX: &str = "whsec_";
 
@@ -63,8 +69,7 @@ impl SigningSecret {
     #[must_use]
     pub fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let mut mac = hmac(self.bytes());
-        mac.update(format!("{id}.{timestamp}.").as_bytes());
-        mac.update(body);
+        mac.update(&signed_bytes(id, timestamp, body));
         format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))
     }
 
@@ -76,15 +81,20 @@ impl SigningSecret {
     }
 }
 
-/// The headers of Standard Webhooks 1.0 for one message; with several secrets, a signature by each.
+/// What is signed of a message, by either scheme.
+fn signed_bytes(id: &str, timestamp: i64, body: &[u8]) -> Vec<u8> {
+    [format!("{id}.{timestamp}.").as_bytes(), body].concat()
+}
+
+/// The headers of Standard Webhooks 1.0 for one message; with several keys, a signature by each.
 #[must_use]
 pub fn signed_headers(
     id: &str,
     timestamp: i64,
     body: &[u8],
-    secrets: &[SigningSecret],
+    keys: &[SigningKey],
 ) -> [(&'static str, String); 4] {
-    let signatures = secrets.iter().map(|secret| secret.sign(id, timestamp, body)).collect::<Vec<_>>();
+    let signatures = keys.iter().map(|key| key.sign(id, timestamp, body)).collect::<Vec<_>>();
     [
         ("content-type", "application/json".to_owned()),
         ("webhook-id", id.to_owned()),

@@ -161,13 +161,13 @@ async fn serve(
     let site_url = settings.site_url.clone().unwrap_or_else(|| format!("{url}/site"));
     let (api_key, secret) = furnish(&store, &vault, folder, &clock).await?;
     folder.write_env(&url, &api_key, &secret)?;
-    store.close().await;
 
     let allow = settings.outbound_allow.clone().map_or_else(loopback, |networks| networks.0);
     let policy = Policy { allow, allow_http: settings.allow_http.unwrap_or(true) };
     let site = Some((site_root.clone(), site_url.clone()));
     let plan = running::plan(settings, database_url, vault, policy, site, clock.clone());
-    let routes = site::routes(site_root).merge(receiver::routes(secret, clock));
+    let keys = receiver::Keys { store, vault: plan.vault.clone(), tenant_id: api_key.tenant_id() };
+    let routes = site::routes(site_root).merge(receiver::routes(keys, clock));
     let service = Service::start(plan, listener, routes)?;
     let private = settings.database_url.is_none().then_some(database_url);
     welcome(&url, &site_url, folder, &api_key, private);
@@ -212,9 +212,9 @@ async fn furnish(
     store.create_tenant(&name, vault).await?;
     let tenant = store.tenant_named(DEMO).await?.ok_or(CannotRun::Broken("the demo tenant is gone"))?;
     let tenant_id = tenant.tenant_id;
-    let secret = store.signing_secrets(tenant_id, vault).await?.into_iter().next();
+    let secret = store.present_secret(tenant_id, vault).await?;
     let secret =
-        secret.ok_or(CannotRun::Broken("the demo tenant has no signing secret: start with --reset"))?.secret;
+        secret.ok_or(CannotRun::Broken("the demo tenant has no signing secret: start with --reset"))?;
     if store.group(tenant_id, &code).await?.is_none() {
         let key = AccountKey::new("static_site", DEMO)
             .map_err(|_| CannotRun::Broken("the demo account has a bad name"))?;

@@ -104,7 +104,7 @@ impl HttpBridge {
             return Verdict::Rejected(Failure::new("unrenderable", "the article cannot be written as JSON"));
         };
         let mut headers =
-            signed_headers(&job.marker, self.clock.now().timestamp(), &body, &[secret]).to_vec();
+            signed_headers(&job.marker, self.clock.now().timestamp(), &body, &[secret.into()]).to_vec();
         headers.push(("x-request-id", job.request_id.clone()));
         let limits = Limits { deadline: self.timeout, answer_bytes: ANSWER_BYTES };
         let call = Call { method: Method::Post, url: endpoint, headers: &headers, body, limits };

@@ -124,6 +124,11 @@ impl Caller {
     }
 }
 
+/// The answer to somebody without a key, or "unavailable" when it takes too long.
+pub(super) async fn within_budget<T>(answer: impl Future<Output = T>) -> Result<T, Problem> {
+    within(DATABASE_BUDGET, answer).await
+}
+
 async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Result<T, Problem> {
     tokio::time::timeout(limit, answer).await.map_err(|_| Problem::unavailable())
 }
@@ -142,7 +147,7 @@ impl FromRequestParts<AppState> for Caller {
             return Err(none());
         }
         let key = ApiKey::parse(token.trim()).ok_or_else(wrong)?;
-        let known = within(DATABASE_BUDGET, state.store.authenticate(&key)).await??.ok_or_else(wrong)?;
+        let known = within_budget(state.store.authenticate(&key)).await??.ok_or_else(wrong)?;
         let left = DATABASE_BUDGET.saturating_sub(state.clock.instant() - begun);
         Ok(Self { tenant_id: known.tenant_id, defaults: known.defaults, scopes: known.scopes, left })
     }

@@ -1,11 +1,12 @@
-//! Tenants, their secrets and their API keys.
+//! Tenants and their API keys.
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use super::signing::{key_place, key_row, schemes};
 use super::{Store, StoreError};
 use crate::article::{Defaults, OnDuplicate};
-use crate::callback::signature::SigningSecret;
+use crate::callback::signature::{Scheme, SigningSecret};
 use crate::task::marker::MarkerKey;
 use crate::tenant::{ApiKey, Scope, TenantName};
 use crate::vault::{Place, Vault};
@@ -21,6 +22,8 @@ pub struct Tenant {
     pub created_at: DateTime<Utc>,
     /// What holds for its articles.
     pub defaults: Defaults,
+    /// What its callbacks are signed by.
+    pub signatures: Vec<Scheme>,
 }
 
 /// What is to become of a tenant's defaults; none: it stays.
@@ -30,15 +33,6 @@ pub struct DefaultsChange {
     pub callback_url: Option<Option<String>>,
     /// What to answer for a duplicate.
     pub on_duplicate: Option<OnDuplicate>,
-}
-
-/// A signing secret that is valid now.
-#[derive(Debug, Clone)]
-pub struct LiveSecret {
-    /// The secret.
-    pub secret: SigningSecret,
-    /// When it ends; none: it is the present one.
-    pub expires_at: Option<DateTime<Utc>>,
 }
 
 /// What a live key allows.
@@ -73,10 +67,6 @@ pub(super) const fn marker_key_place(tenant_id: Uuid) -> Place<'static> {
     Place { tenant_id, table: "tenants", column: "marker_key_sealed", row: "" }
 }
 
-pub(super) const fn secret_place(tenant_id: Uuid, row: &str) -> Place<'_> {
-    Place { tenant_id, table: "signing_secrets", column: "sealed", row }
-}
-
 /// The database holds no other word than the two.
 fn defaults(callback_url: Option<String>, on_duplicate: &str) -> Defaults {
     Defaults { callback_url, on_duplicate: on_duplicate.parse().unwrap_or(OnDuplicate::Return) }
@@ -95,7 +85,7 @@ impl Store {
         clock.fill(&mut *marker_key);
         let marker_key = vault.seal(&*marker_key, marker_key_place(tenant_id), clock);
         let secret = SigningSecret::generate(clock);
-        let sealed = vault.seal(secret.bytes(), secret_place(tenant_id, &secret_id.to_string()), clock);
+        let sealed = vault.seal(secret.bytes(), key_place(tenant_id, &key_row(Scheme::V1, secret_id)), clock);
         let created_at = sqlx::query_scalar!(
             r#"WITH tenant AS (
                 INSERT INTO tenants (tenant_id, name, marker_key_sealed, created_at)
@@ -119,7 +109,9 @@ impl Store {
         .await?;
         let name = name.as_str().to_owned();
         let defaults = Defaults { callback_url: None, on_duplicate: OnDuplicate::Return };
-        Ok(created_at.map(|created_at| (Tenant { tenant_id, name, created_at, defaults }, secret)))
+        let tenant =
+            |created_at| Tenant { tenant_id, name, created_at, defaults, signatures: vec![Scheme::V1] };
+        Ok(created_at.map(|created_at| (tenant(created_at), secret)))
     }
 
     /// The tenant of that name.
@@ -134,7 +126,7 @@ impl Store {
 
     async fn read_tenants(&self, name: Option<&str>) -> Result<Vec<Tenant>, StoreError> {
         let rows = sqlx::query!(
-            "SELECT tenant_id, name, created_at, default_callback_url, default_on_duplicate FROM tenants
+            "SELECT tenant_id, name, created_at, default_callback_url, default_on_duplicate, signatures FROM tenants
             WHERE $1::text IS NULL OR name = $1 ORDER BY name",
             name,
         )
@@ -145,6 +137,7 @@ impl Store {
             name: row.name,
             created_at: row.created_at,
             defaults: defaults(row.default_callback_url, &row.default_on_duplicate),
+            signatures: schemes(&row.signatures),
         });
         Ok(tenants.collect())
     }
@@ -163,30 +156,6 @@ impl Store {
         .execute(&self.pool)
         .await?;
         Ok(changed.rows_affected() > 0)
-    }
-
-    /// The signing secrets that are valid now, the newest first.
-    pub async fn signing_secrets(
-        &self,
-        tenant_id: Uuid,
-        vault: &Vault,
-    ) -> Result<Vec<LiveSecret>, StoreError> {
-        let rows = sqlx::query!(
-            "SELECT secret_id, sealed, expires_at FROM signing_secrets
-            WHERE tenant_id = $1 AND (expires_at IS NULL OR expires_at > now() + $2::interval)
-            ORDER BY created_at DESC, secret_id DESC",
-            tenant_id,
-            self.clock.skew() as _,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        rows.into_iter()
-            .map(|row| {
-                let id = row.secret_id.to_string();
-                let bytes = vault.open(&row.sealed, secret_place(tenant_id, &id))?;
-                Ok(LiveSecret { secret: SigningSecret::from_bytes(&bytes), expires_at: row.expires_at })
-            })
-            .collect()
     }
 
     /// The key under which a tenant's articles are marked.

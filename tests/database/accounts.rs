@@ -143,7 +143,10 @@ async fn each_call_needs_its_scope_and_nothing_crosses_tenants() {
         }
         let secrets = manager.get("/signing-secrets").await;
         assert_eq!(secrets.header("cache-control"), Some("no-store"));
-        let expected = json!({"secrets": [{"secret": *world.secret.expose(), "expires_at": null}]});
+        let expected = json!({
+            "secrets": [{"secret": *world.secret.expose(), "expires_at": null}],
+            "public_keys": [], "public_keys_path": null,
+        });
         assert_eq!(secrets.ok(), expected);
 
         let other = world.another_tenant("other").await;

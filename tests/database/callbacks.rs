@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use publish_ingest::callback::signature::SigningSecret;
 use publish_ingest::clock::Clock;
 use publish_ingest::store::{ClaimedCallback, RecordedTry, Then};
-use publish_ingest::vault::Place;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -316,43 +314,6 @@ async fn a_task_without_a_callback_url_has_its_event_and_no_callback() {
         let event_id = world.text("SELECT event_id::text FROM events").await;
         api.get(&format!("/callbacks/{event_id}")).await.problem(404, "not_found");
         api.get("/callbacks/none").await.problem(404, "not_found");
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn while_secrets_are_rotated_both_sign() {
-    in_world(async |world: &World| {
-        let tenant_id = world.tenant.tenant_id;
-        let (secret_id, newer) = (world.clock.new_id(), SigningSecret::generate(&*world.clock));
-        let row = secret_id.to_string();
-        let place = Place { tenant_id, table: "signing_secrets", column: "sealed", row: &row };
-        let sealed = world.vault.seal(newer.bytes(), place, &*world.clock);
-        let until = world.clock.now() + TimeDelta::hours(1);
-        world.execute("UPDATE signing_secrets SET expires_at = now() + interval '1 h'").await;
-        sqlx::query("INSERT INTO signing_secrets VALUES ($1, $2, $3, $4)")
-            .bind(tenant_id)
-            .bind(secret_id)
-            .bind(sealed)
-            .bind(until - TimeDelta::hours(1))
-            .execute(&world.pool)
-            .await
-            .unwrap();
-        let receiver = Receiver::start([]).await;
-        let api = world.start().await;
-        publish_to(&api, "a", &receiver).await;
-        tried(&api, &receiver, 1).await;
-        let got = receiver.first(1).await;
-        got[0].verify(&world.secret);
-        got[0].verify(&newer);
-        assert_eq!(got[0].header("webhook-signature").split(' ').count(), 2);
-        // Once the older one has expired, it signs no more.
-        world.execute("UPDATE signing_secrets SET expires_at = now() WHERE expires_at IS NOT NULL").await;
-        publish_to(&api, "b", &receiver).await;
-        let got = receiver.first(2).await;
-        got[1].verify(&newer);
-        assert_eq!(got[1].header("webhook-signature").split(' ').count(), 1);
-        api.tried(&got[1].header("webhook-id"), 1).await;
     })
     .await;
 }

@@ -128,6 +128,7 @@ pub(crate) struct World {
     pub(crate) pool: PgPool,
     pub(crate) store: Store,
     pub(crate) clock: Arc<TestClock>,
+    pub(crate) master_key: MasterKey,
     pub(crate) vault: Vault,
     pub(crate) tenant: Tenant,
     pub(crate) secret: SigningSecret,
@@ -148,11 +149,13 @@ impl World {
         let options: PgConnectOptions = url.parse().unwrap();
         let pool = PgPoolOptions::new().max_connections(4).connect_lazy_with(options);
         let store = Store::open(url, 10, clock.clone()).unwrap();
-        let vault = Vault::new(&MasterKey::generate(&*clock));
+        let master_key = MasterKey::generate(&*clock);
+        let vault = Vault::new(&master_key.clone().into());
         let (tenant, secret) = store.create_tenant(&"acme".parse().unwrap(), &vault).await.unwrap().unwrap();
         let site = TempDir::new().unwrap();
         let services = Mutex::default();
-        let world = Self { url: url.to_owned(), pool, store, clock, vault, tenant, secret, site, services };
+        let url = url.to_owned();
+        let world = Self { url, pool, store, clock, master_key, vault, tenant, secret, site, services };
         world.furnish(world.tenant.tenant_id).await;
         world
     }

@@ -63,8 +63,12 @@ impl Received {
 
     /// Verified by somebody else's library.
     pub(crate) fn verify(&self, secret: &SigningSecret) {
+        assert!(self.is_verified_by(secret));
+    }
+
+    pub(crate) fn is_verified_by(&self, secret: &SigningSecret) -> bool {
         let judge = standardwebhooks::Webhook::new(&secret.expose()).unwrap();
-        judge.verify(&self.body, &self.headers).unwrap();
+        judge.verify(&self.body, &self.headers).is_ok()
     }
 }
 

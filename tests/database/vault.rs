@@ -19,7 +19,7 @@ async fn a_master_key_must_be_the_one_of_every_stored_secret() {
     in_world(async |world| {
         world.another_tenant("beta").await;
         assert_eq!(under_another_key(world, &world.vault).await, None);
-        let stranger = Vault::new(&MasterKey::generate(&*world.clock));
+        let stranger = Vault::new(&MasterKey::generate(&*world.clock).into());
         assert_eq!(under_another_key(world, &stranger).await, Some((4, 4)));
         let told = world.store.check_vault(&stranger).await.unwrap_err().to_string();
         assert!(told.contains("4 of the 4 secrets") && told.contains("set PUBLISH_MASTER_KEY"), "{told}");

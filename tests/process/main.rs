@@ -22,6 +22,7 @@ mod endings;
 mod feed;
 mod folder;
 mod https;
+mod master_key;
 mod names;
 mod newcomer;
 mod operator;

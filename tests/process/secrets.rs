@@ -3,9 +3,10 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use publish_ingest::callback::signature::SigningSecret;
+use publish_ingest::callback::signature::{SigningKey, SigningSecret};
 use publish_ingest::clock::SystemClock;
-use publish_ingest::vault::MasterKey;
+use publish_ingest::store::Store;
+use publish_ingest::vault::{MasterKey, Vault};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::api::{Api, article};
 use crate::operator::put_group;
-use crate::program::{Dev, Folder, database, eventually, program};
+use crate::program::{Dev, Folder, database, eventually, program, run};
 use crate::receiver::{AT_THE_SECOND_TRY, Receiver};
 
 /// Larger than what is read of a body.
@@ -160,18 +161,134 @@ async fn provoke_by_an_account(serve: &Dev, api_key: &str, planted: &mut Planted
     planted.assert_absent("what is answered", &answers.join("\n"), &["a bridge's query"]);
 }
 
+/// Credentials of platforms that are called with them, in each form that they go out in: nothing that is answered shows them,
+/// nor what an operator is told.
+async fn provoke_by_platforms(
+    serve: &Dev,
+    api_key: &str,
+    settings: &[(&str, &str)],
+    planted: &mut Planted,
+) -> String {
+    let api = Api::new(&serve.url, Some(api_key));
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let base_url = json!({"base_url": format!("http://{nobody}")});
+    let password = planted.plant("an application password", "wpma rker wpma rker wpma rker");
+    let joined = planted.plant("an application password", &password.replace(' ', ""));
+    for password in [&password, &joined] {
+        planted.plant("an application password", &BASE64_STANDARD.encode(format!("editor:{password}")));
+    }
+    let ghost = planted.plant("an admin key", &"0123456789abcdef".repeat(4));
+    let token = planted.plant("a token", "sandboxtokenmarker");
+    let mut answers = Vec::new();
+    for (account, settings, credentials) in [
+        ("wordpress/blog", &base_url, json!({"username": "editor", "application_password": password})),
+        ("ghost/blog", &base_url, json!({"admin_api_key": format!("{}:{ghost}", "a".repeat(24))})),
+        ("sandbox/box", &json!({"behaviour": "lose_answer"}), json!({"token": token})),
+    ] {
+        let body = json!({"settings": settings, "credentials": credentials});
+        let put = api.put(&format!("/accounts/{account}"), &body).await.unwrap();
+        assert_eq!(put.ok()["credentials_set"], true);
+        answers.push(put.text());
+    }
+    put_group(&api, "platforms", &["wordpress/blog", "ghost/blog", "sandbox/box"]).await;
+    let mut sent = article("planted-5");
+    sent["group_code"] = "platforms".into();
+    api.publish(&sent).await.unwrap().ok();
+    let history = async || api.get("/tasks/planted-5/history").await.unwrap();
+    eventually("each platform was asked", async || {
+        let entries = history().await.ok()["entries"].as_array().unwrap().clone();
+        let asked = |platform: &str| {
+            entries.iter().any(|one| {
+                one["platform"] == platform && ["try", "probe"].contains(&one["kind"].as_str().unwrap())
+            })
+        };
+        ["wordpress", "ghost", "sandbox"].into_iter().all(asked)
+    })
+    .await;
+    answers.push(history().await.text());
+    answers.extend([api.task("planted-5").await.unwrap().text()]);
+    for path in ["/accounts", "/sandbox/box/requests", "/sandbox/box/articles", "/platforms", "/metrics"] {
+        answers.push(api.get(path).await.unwrap().text());
+    }
+    for account in ["wordpress/blog", "ghost/blog"] {
+        answers.push(api.post(&format!("/accounts/{account}/check"), &json!({})).await.unwrap().text());
+    }
+    let told = answers.join("\n");
+    planted.assert_absent("what is answered", &told, &["a bridge's query"]);
+    let mut told = String::new();
+    for account in ["wordpress/blog", "sandbox/box"] {
+        let mut audit = program(&["audit", "demo", "--account", account, "--json"]);
+        audit.envs(settings.iter().copied()).env("PUBLISH_LOG", "trace");
+        audit.env("PUBLISH_OUTBOUND_ALLOW", "127.0.0.0/8").env("PUBLISH_ALLOW_HTTP", "true");
+        let ended = run(audit).await;
+        told.extend([String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr)]);
+    }
+    assert!(told.contains("strangers") && told.contains("nothing can be compared"), "{told}");
+    told
+}
+
+/// What signs is replaced, and then the master key, while the service runs; what the operator is told.
+async fn replace_secrets(
+    url: &str,
+    keys: (&MasterKey, &str),
+    settings: &[(&str, &str)],
+    planted: &mut Planted,
+) -> String {
+    let mut told = Vec::new();
+    for arguments in [
+        &["tenant", "set", "demo", "--signatures", "v1,v1a"][..],
+        &["tenant", "rotate-signing-secret", "demo"],
+        &["rotate-master-key"],
+    ] {
+        let mut command = program(arguments);
+        command.envs(settings.iter().copied()).env("PUBLISH_MASTER_KEY", keys.1);
+        let ended = run(command).await;
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{arguments:?} {ended:?}");
+        told.push(String::from_utf8(ended.stdout).unwrap());
+    }
+    assert!(told[1].contains("whsec_") && told[1].contains("whpk_"), "{told:?}");
+    assert!(told[2].contains("take the second one away"), "{told:?}");
+    let store = Store::open(url, 1, std::sync::Arc::new(SystemClock)).unwrap();
+    let demo = store.tenant_named("demo").await.unwrap().unwrap();
+    // Under the new key alone, by now.
+    let vault = Vault::new(&keys.0.clone().into());
+    let live = store.signing_keys(demo.tenant_id, &vault).await.unwrap();
+    assert_eq!(live.len(), 4);
+    for one in live {
+        match &one.key {
+            // Shown once, when it was made.
+            SigningKey::Secret(secret) if one.expires_at.is_none() => {
+                assert!(told[1].contains(&**secret.expose()));
+                planted.plant_secret("the rotated secret", &secret.expose()[6..], secret.bytes());
+            }
+            SigningKey::Secret(_) => {}
+            SigningKey::Pair(pair) => {
+                planted.plant_secret("the private key", &BASE64_STANDARD.encode(pair.seed()), pair.seed());
+            }
+        }
+    }
+    store.close().await;
+    told.concat()
+}
+
 /// Each line of a request names the request, each line of a run its article, and JSON is one object a line.
 fn assert_lines_name_what_they_belong_to(format: &str, stderr: &str) {
     let lines =
         |what: &'static str| stderr.lines().filter(move |line| line.contains(what)).collect::<Vec<_>>();
     let (answered, runs) = (lines("answered"), lines("run ended"));
-    assert!(answered.len() > 10 && runs.len() == 4, "{stderr}");
-    for line in answered {
+    assert!(answered.len() > 10 && runs.len() >= 5, "{stderr}");
+    // The sandbox has a column of that name.
+    for line in answered.into_iter().filter(|line| !line.contains("answered_at")) {
         assert!(line.contains("request_id"), "{line}");
     }
     for line in runs {
         assert!(line.contains("external_id") && line.contains("task_id"), "{line}");
-        assert!(["planted-1", "planted-2", "planted-4"].iter().any(|id| line.contains(id)), "{line}");
+        assert!(
+            ["planted-1", "planted-2", "planted-4", "planted-5", "planted-6"]
+                .iter()
+                .any(|id| line.contains(id)),
+            "{line}"
+        );
     }
     if format == "json" {
         for line in stderr.lines() {
@@ -192,6 +309,10 @@ async fn nothing_that_was_planted_shows_in_logs_in_its_death_or_in_the_database(
         let password = planted.plant("the database's password", "databasemarker");
         let with_password = format!("{}&pasword={password}", url.replacen('@', &format!(":{password}@"), 1));
         let settings = [("DATABASE_URL", &*with_password), ("PUBLISH_MASTER_KEY", &key.expose())];
+        let new_key = MasterKey::generate(&SystemClock);
+        let bytes = BASE64_STANDARD.decode(&*new_key.expose()).unwrap();
+        planted.plant_secret("new master key", &new_key.expose(), &bytes);
+        let both_keys = format!("{},{}", *new_key.expose(), *key.expose());
         let dev = Dev::start(&folder, &settings).await;
         let api_key = dev.env("PUBLISH_API_KEY").to_owned();
         let secret = dev.env("PUBLISH_SIGNING_SECRET").to_owned();
@@ -205,6 +326,7 @@ async fn nothing_that_was_planted_shows_in_logs_in_its_death_or_in_the_database(
         let receiver = Receiver::start(AT_THE_SECOND_TRY).await;
         let mut serve = program(&["serve"]);
         serve.envs(settings).env("PUBLISH_LISTEN", "127.0.0.1:0").env("RUST_BACKTRACE", "1");
+        serve.env("PUBLISH_MASTER_KEY", &both_keys);
         serve.env("PUBLISH_LOG", "trace,html5ever::tokenizer=trace,hyper=trace,sqlx=trace,reqwest=trace");
         serve.env("PUBLISH_LOG_FORMAT", format).env("PUBLISH_BODY_LIMIT", "64KiB");
         serve.env("PUBLISH_OUTBOUND_ALLOW", "127.0.0.0/8").env("PUBLISH_ALLOW_HTTP", "true");
@@ -217,6 +339,19 @@ async fn nothing_that_was_planted_shows_in_logs_in_its_death_or_in_the_database(
         provoke(&serve, &api_key, &receiver.url, &mut planted).await;
         provoke_by_an_account(&serve, &api_key, &mut planted).await;
         receiver.wait_for("the second try", |received| received.len() >= 2).await;
+        let settings = [("DATABASE_URL", &*with_password), ("PUBLISH_MASTER_KEY", &*both_keys)];
+        let audited = provoke_by_platforms(&serve, &api_key, &settings, &mut planted).await;
+        let told = replace_secrets(&url, (&new_key, &both_keys), &settings, &mut planted).await;
+        planted.assert_absent("what an operator is told", &told, &["the rotated secret"]);
+        planted.assert_absent("what an audit says", &audited, &["title", "a bridge's query"]);
+        // Signed by what is new; and what was stored under the old master key is used.
+        let mut sent = article("planted-6");
+        sent["callback_url"] = receiver.url.clone().into();
+        let api = Api::new(&serve.url, Some(&api_key));
+        api.publish(&sent).await.unwrap().ok();
+        receiver.wait_for("a callback after it", |received| received.len() >= 4).await;
+        let shown = api.get("/signing-secrets").await.unwrap().text();
+        planted.assert_absent("what its owner reads", &shown, &["signing secret", "the rotated secret"]);
         eventually("the other callback is given up", async || dump(&url).await.contains("exhausted")).await;
         assert!(serve.leaves_no_core());
         let (status, stdout, stderr) = serve.stop(end).await;

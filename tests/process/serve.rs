@@ -70,7 +70,7 @@ async fn all_wrong_settings_are_told_at_once_and_nothing_is_started() {
     wrong.env("DATABASE_URL", "mysql://hunter2@h/d").env("PUBLISH_MASTER_KEY", "hunter2,hunter2");
     let told = refused(wrong).await;
     assert!(told.len() == 2 && !told.concat().contains("hunter2"), "{told:?}");
-    assert!(told[0].contains("postgres://") && told[1].contains("one master key"), "{told:?}");
+    assert!(told[0].contains("postgres://") && told[1].contains("not a master key"), "{told:?}");
 
     let folder = Folder::new();
     let mut wrong = dev(&folder);

@@ -10,7 +10,7 @@ use crate::callback::signature::SigningSecret;
 use crate::clock::Clock;
 use crate::local_postgres;
 use crate::tenant::ApiKey;
-use crate::vault::MasterKey;
+use crate::vault::{MasterKey, MasterKeys};
 
 /// The layout of the folder; a folder of another one is not touched.
 const LAYOUT: &str = "1";
@@ -101,15 +101,15 @@ impl DevFolder {
         self.path.join("env")
     }
 
-    /// The master key, made at the first start.
-    pub(super) fn master_key(&self, clock: &dyn Clock) -> Result<MasterKey, FolderError> {
+    /// The master key, made at the first start; two where somebody replaces it.
+    pub(super) fn master_key(&self, clock: &dyn Clock) -> Result<MasterKeys, FolderError> {
         let path = self.path.join("master.key");
         match fs::read_to_string(&path) {
             Ok(text) => text.parse().map_err(|_| FolderError::BadKey { path: shown(&path) }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = MasterKey::generate(clock);
                 self.write("master.key", format!("{}\n", *key.expose()).as_bytes())?;
-                Ok(key)
+                Ok(key.into())
             }
             Err(source) => Err(unwritable(&path, source)),
         }
@@ -166,6 +166,7 @@ fn unwritable(path: &Path, source: io::Error) -> FolderError {
 mod tests {
     use super::*;
     use crate::clock::TestClock;
+    use crate::vault::Vault;
 
     fn open(path: &Path, reset: bool) -> Result<DevFolder, String> {
         DevFolder::open(path, reset).map_err(|error| error.to_string())
@@ -177,18 +178,19 @@ mod tests {
         let path = parent.path().join("a/.dev");
         let clock = TestClock::seeded(1);
         let first = open(&path, false).unwrap();
-        let master_key = first.master_key(&clock).unwrap();
+        let header = |folder: &DevFolder| Vault::new(&folder.master_key(&clock).unwrap()).header();
+        let of_the_first = header(&first);
         let (key, secret) = (ApiKey::generate(clock.new_id(), &clock), SigningSecret::generate(&clock));
         first.write_env("http://127.0.0.1:1", &key, &secret).unwrap();
         assert!(open(&path, false).err().unwrap().contains("in use by another"));
         drop(first);
         let second = open(&path, false).unwrap();
-        assert_eq!(second.master_key(&clock).unwrap().expose(), master_key.expose());
+        assert_eq!(header(&second), of_the_first);
         assert_eq!(second.api_key().unwrap().hash(), key.hash());
         drop(second);
         let third = open(&path, true).unwrap();
         assert!(third.api_key().is_none());
-        assert_ne!(third.master_key(&clock).unwrap().expose(), master_key.expose());
+        assert_ne!(header(&third), of_the_first);
     }
 
     #[test]

@@ -10,24 +10,35 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
-use crate::callback::signature::{SigningSecret, TOLERANCE_SECONDS};
+use crate::callback::signature::TOLERANCE_SECONDS;
 use crate::cli::say;
 use crate::clock::SharedClock;
 use crate::http::{Kind, Problem};
+use crate::store::Store;
+use crate::vault::Vault;
 
 /// How many callbacks are kept to be looked at.
 const KEPT_MAX: usize = 100;
 
+/// Where the receiver finds what callbacks are signed with, also after that was replaced.
+#[derive(Clone)]
+pub(super) struct Keys {
+    pub(super) store: Store,
+    pub(super) vault: Vault,
+    pub(super) tenant_id: Uuid,
+}
+
 #[derive(Clone)]
 struct Receiver {
-    secret: SigningSecret,
+    keys: Keys,
     clock: SharedClock,
     kept: Arc<Mutex<VecDeque<Value>>>,
 }
 
-pub(super) fn routes(secret: SigningSecret, clock: SharedClock) -> Router {
-    let receiver = Receiver { secret, clock, kept: Arc::default() };
+pub(super) fn routes(keys: Keys, clock: SharedClock) -> Router {
+    let receiver = Receiver { keys, clock, kept: Arc::default() };
     Router::new().route("/dev/callbacks", get(list).post(receive).with_state(receiver))
 }
 
@@ -46,9 +57,11 @@ async fn receive(
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let id = header("webhook-id");
     let now = receiver.clock.now().timestamp();
+    let Keys { store, vault, tenant_id } = &receiver.keys;
+    let keys = store.signing_keys(*tenant_id, vault).await?;
     let verified = header("webhook-timestamp").parse::<i64>().is_ok_and(|timestamp| {
         (now - timestamp).abs() <= TOLERANCE_SECONDS
-            && receiver.secret.verifies(header("webhook-signature"), id, timestamp, &body)
+            && keys.iter().any(|one| one.key.verifies(header("webhook-signature"), id, timestamp, &body))
     });
     let event = serde_json::from_slice::<Value>(&body).unwrap_or_default();
     let word = if verified { "verified" } else { "NOT VERIFIED" };
