@@ -18,8 +18,8 @@ use crate::server::{Server, clock, marker};
 mod blog;
 
 use blog::{
-    PNG, access, ask, connector, credentials, done, draft, drafted, gallery, job, page, page_status, seen,
-    shared, sql, usual,
+    PNG, access, alone, ask, connector, credentials, done, draft, drafted, gallery, job, page, page_status,
+    seen, shared, sql, usual,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -81,7 +81,7 @@ async fn nobody_is_mailed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn of_several_drafts_all_are_found_and_the_oldest_is_first() {
-    let server = shared();
+    let server = alone();
     let (ghost, job) = (usual(), job(&server));
     let five = futures_util::future::join_all((0..5).map(|_| draft(&ghost, &job))).await;
     // Taken slugs get a counter, not an error.
@@ -132,7 +132,7 @@ async fn a_post_is_found_by_each_of_its_marks_alone() {
 /// What the connector builds on, of which Ghost's documentation says less.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_is_refused_to_who_read_an_older_post() {
-    let server = shared();
+    let server = alone();
     let ghost = usual();
     let job = drafted(&ghost, job(&server)).await;
     let id = job.draft_id.clone().unwrap();
@@ -156,7 +156,7 @@ async fn a_change_is_refused_to_who_read_an_older_post() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_draft_that_a_person_has_worked_on_is_left_alone() {
-    let server = shared();
+    let server = alone();
     let ghost = usual();
     let card = json!({"type": "html", "version": 1, "html": "two hours of work"});
     let text = json!({"root": {"children": [card], "direction": null, "format": "", "indent": 0, "type": "root", "version": 1}});
@@ -222,7 +222,7 @@ async fn the_limits_that_are_told_are_ghosts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_rotated_key_and_a_deleted_integration_expire_the_login() {
-    let server = shared();
+    let server = alone();
     let ghost = usual();
     // An integration of this test's own, whose key can be changed.
     let (id, secret) = ("6b0cca33b8367819c653e3aa", "0f".repeat(32));
@@ -352,7 +352,7 @@ async fn an_image_that_ghost_does_not_take_is_told_before_anything_is_made() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn all_that_the_site_holds_is_listed_once() {
-    let server = shared();
+    let server = alone();
     let ghost = usual();
     let job = drafted(&ghost, job(&server)).await;
     // More than a page.
