@@ -10,7 +10,7 @@ use crate::platforms::{Held, Holdings};
 use crate::proxy::Proxy;
 use crate::services::Manner;
 use crate::storm::Toll;
-use crate::world::World;
+use crate::world::{ACCOUNT, World};
 
 /// How many histories are printed: a fault shows in the first.
 const HISTORIES_MAX: usize = 5;
@@ -102,7 +102,7 @@ fn tell_of_faults(world: &World, toll: &Toll) {
     let points = toll.points.iter().map(|(point, count)| format!("{point} {count}")).collect::<Vec<_>>();
     println!("  points struck: {}", points.join(", "));
     let never = publish_ingest::fault::POINTS.iter().filter(|point| !toll.points.contains_key(*point));
-    println!("  points not struck in this run: {}", never.copied().collect::<Vec<_>>().join(", "));
+    println!("  points not struck in the storm: {}", never.copied().collect::<Vec<_>>().join(", "));
 }
 
 /// Every event is delivered, with the bytes that the database has; one of each end.
@@ -144,8 +144,9 @@ async fn events(world: &World, faults: &mut Vec<String>) {
 async fn ends(world: &World, guilty: &mut BTreeSet<String>) {
     let others: Vec<(String, String, String, Option<String>)> = sqlx::query_as(
         "SELECT external_id, platform, status, error_message FROM publications JOIN tasks USING (tenant_id, task_id)
-        WHERE status <> 'success' ORDER BY 1, 2",
+        WHERE status <> 'success' AND account_id = $1 ORDER BY 1, 2",
     )
+    .bind(ACCOUNT)
     .fetch_all(&world.pool().await)
     .await
     .unwrap();

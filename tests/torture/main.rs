@@ -32,6 +32,7 @@ mod pause;
 mod platforms;
 mod proxy;
 mod receiver;
+mod removal;
 mod services;
 mod storm;
 mod strikes;
@@ -83,6 +84,7 @@ async fn main() -> ExitCode {
         Ok(mut world) => {
             if !arguments.without_search {
                 pause::run(&mut world).await;
+                removal::run(&mut world).await;
             }
             let toll = storm::run(&mut world, &arguments).await;
             let sound = judge::judge(&world, &arguments, &toll).await;

@@ -40,6 +40,11 @@ pub(crate) trait Platform {
     /// The body of a PUT of an account of it; `base` is the address to call it at, a URL without a path.
     fn account(&self, base: &str) -> Value;
 
+    /// The same of an account on which drafts can be made and none be published, where there can be one.
+    fn refused(&self, _base: &str) -> Option<Value> {
+        None
+    }
+
     /// Whether it has drafts.
     fn drafts(&self) -> bool {
         false

@@ -39,8 +39,16 @@ pub(crate) struct Part {
 impl Part {
     /// The body of a PUT of its account.
     pub(crate) fn account(&self) -> Value {
-        let base = self.proxy.as_ref().map(|proxy| format!("http://{}", proxy.address)).unwrap_or_default();
-        self.platform.account(&base)
+        self.platform.account(&self.base())
+    }
+
+    /// The same of its account that may not publish.
+    pub(crate) fn refused(&self) -> Option<Value> {
+        self.platform.refused(&self.base())
+    }
+
+    fn base(&self) -> String {
+        self.proxy.as_ref().map(|proxy| format!("http://{}", proxy.address)).unwrap_or_default()
     }
 }
 

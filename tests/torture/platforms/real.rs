@@ -101,6 +101,16 @@ impl Platform for WordPress {
         })
     }
 
+    fn refused(&self, base: &str) -> Option<Value> {
+        let contributor =
+            self.0.told["other"].as_array()?.iter().find(|user| user["role"] == "contributor")?;
+        let (username, password) = (&contributor["username"], &contributor["application_password"]);
+        Some(json!({
+            "settings": {"base_url": base},
+            "credentials": {"username": username, "application_password": password},
+        }))
+    }
+
     fn drafts(&self) -> bool {
         true
     }

@@ -30,6 +30,11 @@ impl Platform for Sandbox {
         json!({"settings": {"behaviour": behaviour, "seed": 7}, "credentials": {}, "max_in_flight": 8})
     }
 
+    fn refused(&self, _: &str) -> Option<Value> {
+        let behaviour = json!({"do": "reject", "step": "publish"});
+        Some(json!({"settings": {"behaviour": behaviour}, "credentials": {}}))
+    }
+
     fn drafts(&self) -> bool {
         true
     }
