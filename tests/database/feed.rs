@@ -131,14 +131,19 @@ async fn who_waits_is_woken_by_an_event_of_this_process_and_of_another() {
     .await;
 }
 
+/// A request that waits for events; asked again where a probe has the last place, which it leaves at once.
+async fn waits(api: Api, path: String) -> Value {
+    loop {
+        let reply = api.get(&path).await;
+        if reply.status != 503 {
+            return reply.ok();
+        }
+    }
+}
+
 /// Requests that wait for events, each on a task of its own.
 fn waiting(api: &Api, count: usize, path: &str) -> JoinSet<Value> {
-    let mut all = JoinSet::new();
-    for _ in 0..count {
-        let (api, path) = (api.clone(), path.to_owned());
-        all.spawn(async move { api.get(&path).await.ok() });
-    }
-    all
+    (0..count).map(|_| waits(api.clone(), path.to_owned())).collect()
 }
 
 #[tokio::test]
@@ -147,8 +152,7 @@ async fn places_are_bounded_freed_by_who_goes_away_and_all_end_with_the_service(
         let api = world.start().await;
         let probe = async |after: &str| api.get(&format!("/events?wait=1ms{after}")).await;
         let mut all = waiting(&api, WAITING_OF_TENANT_MAX - 1, "/events?wait=30s");
-        let (one_api, path) = (api.clone(), "/events?wait=30s");
-        let leaver = tokio::spawn(async move { one_api.get(path).await });
+        let leaver = tokio::spawn(waits(api.clone(), "/events?wait=30s".to_owned()));
         let full = async |after: &str| probe(after).await.status == 503;
         eventually("all places are taken", async || full("").await).await;
         let refused = probe("").await;
