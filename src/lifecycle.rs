@@ -192,6 +192,10 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
     if !plan.roles.api {
         return Ok((http::router_without_api(readiness, shared.metrics.clone(), more, clock), store));
     }
+    let (stop, tracker) = (shared.stop.clone(), &shared.tracker);
+    let feeds = Feeds::start(store.clone(), shared.feed.clone(), clock.clone(), stop, tracker);
+    let waiting = feeds.clone();
+    shared.metrics.watch_feeds(move || waiting.count());
     let state = AppState {
         store: store.clone(),
         readiness,
@@ -200,20 +204,14 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
             shared.work.clone(),
             &shared.metrics,
             clock.clone(),
-            &shared.tracker,
+            tracker,
         ),
         vault: plan.vault.clone(),
         connectors: shared.connectors.clone(),
         telling: shared.telling,
         work: shared.work.clone(),
         deliver: shared.deliver.clone(),
-        feeds: Feeds::start(
-            store.clone(),
-            shared.feed.clone(),
-            clock.clone(),
-            shared.stop.clone(),
-            &shared.tracker,
-        ),
+        feeds,
         policy: Arc::new(plan.policy.clone()),
         body_limit: plan.body_limit,
         metrics: shared.metrics.clone(),

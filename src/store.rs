@@ -15,6 +15,7 @@ use sqlx::{Connection, PgPool};
 use crate::account::AccountKey;
 use crate::clock::SharedClock;
 use crate::telemetry::metrics::PoolReading;
+use lines::Lines;
 
 mod accounts;
 mod actions;
@@ -32,6 +33,7 @@ mod groups;
 mod history;
 mod hold;
 mod journal;
+mod lines;
 mod locks;
 mod login_checks;
 mod logins;
@@ -214,6 +216,8 @@ pub enum SchemaError {
 pub struct Store {
     pool: PgPool,
     clock: SharedClock,
+    /// Robots that fetch.
+    fetching: Lines,
 }
 
 impl Store {
@@ -229,7 +233,7 @@ impl Store {
                 Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) })
             })
             .connect_lazy_with(options);
-        Ok(Self { pool, clock })
+        Ok(Self { pool, clock, fetching: Lines::default() })
     }
 
     /// The version of the schema that this program is made for.

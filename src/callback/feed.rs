@@ -85,10 +85,10 @@ impl Feeds {
         Some(Place { feeds: self.clone(), tenant_id, position })
     }
 
-    /// How many wait of a tenant.
+    /// How many wait on this node.
     #[must_use]
-    pub fn count(&self, tenant_id: Uuid) -> usize {
-        self.waiting().get(&tenant_id).map_or(0, |one| one.places)
+    pub fn count(&self) -> usize {
+        self.waiting().values().map(|one| one.places).sum()
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Uuid, Waiting>> {

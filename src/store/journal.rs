@@ -156,7 +156,9 @@ impl Store {
                 RETURNING round
             ), came AS (
                 UPDATE attempts SET ended_at = CASE WHEN $12::text IS NOT NULL THEN now() + $4::interval END, outcome = $12,
-                    detail = $13, http_status = $14, answer_head = $15, remote_id = coalesce($9, remote_id),
+                    detail = $13, http_status = $14, answer_head = $15,
+                    -- The draft that was removed is not the one that there is now.
+                    remote_id = CASE WHEN kind = 'remove' THEN remote_id ELSE coalesce($9, remote_id) END,
                     warnings = nullif($25::jsonb, '[]'),
                     over_at = least(over_at, now() + $4::interval)
                 WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND step = $11 AND EXISTS (SELECT FROM held)

@@ -77,7 +77,8 @@ impl Store {
     /// articles that a robot had to itself until its lease ran out, and new ones.
     ///
     /// The lanes are locked in order, and waited for; publications that others hold are passed over, so this waits for
-    /// nobody who waits for it. What is counted and chosen is read after the locks, in statements of their own.
+    /// nobody who waits for it. On one node a tenant's robots wait in a line, not each with a connection: those are for
+    /// everybody's requests. What is counted and chosen is read after the locks, in statements of their own.
     pub async fn hand_out(
         &self,
         tenant_id: Uuid,
@@ -86,6 +87,7 @@ impl Store {
         handing: Handing,
         marker_key: &MarkerKey,
     ) -> Result<HandOut, StoreError> {
+        let _turn = self.fetching.turn(tenant_id).await;
         let mut transaction = self.pool.begin().await?;
         let lanes = self.lock_pulled(tenant_id, (platform, account_ids), &mut transaction).await?;
         let fit = |id: &String| lanes.get(id).is_some_and(Option::is_some);

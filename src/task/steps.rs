@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use chrono::TimeDelta;
 use uuid::Uuid;
 
-use super::run::{Action, Outcome, Run, Step, Terms, draft_in_the_way};
+use super::run::{Action, Outcome, Run, Step, Terms};
 use super::warnings;
 use super::work::{ASK_WAIT, RATE_LIMITED, Worker, end};
-use crate::connector::{Connector, Guarantee, Job, Prepared, Removal, Sighting, Verdict};
+use crate::connector::{Connector, Guarantee, Job, Prepared, Sighting, Verdict};
 use crate::fault;
 use crate::retry::interval;
 use crate::store::{
@@ -23,24 +23,10 @@ use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
 use crate::telemetry::metrics;
 
-/// What is noted of a draft that was removed.
-pub(super) const REMOVED: &str = "the draft is gone";
+mod call;
 
-/// What is noted of one that became public before.
-pub(super) const IS_PUBLIC: &str = "it is public, so it was left alone";
-
-const NO_ANSWER: &str = "no answer in time";
-
-const NOT_READY: &str = "its images and tags were not ready in time; it is tried again by the retry schedule, and finds what was \
-                         uploaded";
-
-/// What a call came to.
-enum Called {
-    Ready(Prepared),
-    /// Gone, or public; and which.
-    Removed(&'static str),
-    Came(Verdict),
-}
+use call::{Called, describe};
+pub(super) use call::{IS_PUBLIC, REMOVED};
 
 /// A publication in hand.
 struct Hand<'a> {
@@ -226,10 +212,13 @@ impl Hand<'_> {
         let called = self.call(connector, action).await;
         fault::point("call.ended", action.as_str());
         let evidence = self.job.trace.take();
+        // A draft that goes is not the article's.
+        let removed =
+            if action == Action::Remove { std::mem::replace(&mut self.job.draft_id, known) } else { None };
         let said = match called {
             Called::Ready(prepared) => self.made_ready(prepared).to_owned(),
             Called::Removed(how) => {
-                let removed = std::mem::replace(&mut self.job.draft_id, known).unwrap_or_default();
+                let removed = removed.unwrap_or_default();
                 self.job.draft_id.take_if(|known| *known == removed);
                 self.run.removed(removed);
                 how.to_owned()
@@ -257,26 +246,6 @@ impl Hand<'_> {
         self.run.ready();
         self.warnings = Some(warnings::kept(prepared.warnings));
         "everything is ready"
-    }
-
-    async fn call(&self, connector: &Arc<dyn Connector>, action: Action) -> Called {
-        let (until, job) = (self.job.until, &self.job);
-        let came = |verdict: Option<Verdict>| Called::Came(verdict.unwrap_or_else(no_answer));
-        match action {
-            Action::Prepare => match self.worker.within_call(until, connector.prepare(job)).await {
-                Some(Ok(prepared)) => Called::Ready(prepared),
-                Some(Err(verdict)) => Called::Came(verdict),
-                None => Called::Came(Verdict::Unknown(NOT_READY.to_owned())),
-            },
-            Action::Draft => came(self.worker.within_call(until, connector.draft(job)).await),
-            Action::Publish => came(self.worker.within_call(until, connector.publish(job)).await),
-            Action::Remove => match self.worker.within_call(until, connector.remove(job)).await {
-                Some(Removal::Gone) => Called::Removed(REMOVED),
-                Some(Removal::Public) => Called::Removed(IS_PUBLIC),
-                Some(Removal::Unknown(why)) => Called::Came(Verdict::Transient(draft_in_the_way(&why))),
-                None => Called::Came(Verdict::Transient(draft_in_the_way(NO_ANSWER))),
-            },
-        }
     }
 
     /// What is left of a look when the search before an article is made is taken out: only the draft that this run made.
@@ -415,22 +384,4 @@ impl Looked {
 #[must_use]
 pub fn request_id(publication_id: Uuid, fence: i32, step: i32) -> String {
     format!("{publication_id}-{fence}-{step}")
-}
-
-fn no_answer() -> Verdict {
-    Verdict::Unknown(NO_ANSWER.to_owned())
-}
-
-fn describe(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Done(remote) => remote.url.clone(),
-        Verdict::Drafted(id) => format!("there is a draft: {id}"),
-        Verdict::Accepted => "accepted: the platform works on it".to_owned(),
-        Verdict::Transient(failure)
-        | Verdict::Rejected(failure)
-        | Verdict::Reported(failure)
-        | Verdict::LoginExpired(failure) => failure.message.clone(),
-        Verdict::RateLimited(pause) => pause.failure.message.clone(),
-        Verdict::Unknown(why) => why.clone(),
-    }
 }

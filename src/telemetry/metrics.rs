@@ -6,6 +6,7 @@
 //! | `publish_http_request_duration_seconds` | histogram | `route` | how long answers took, up to their head |
 //! | `publish_accept_batch_size` | histogram | – | articles that were accepted in one statement |
 //! | `publish_accept_waiting` | gauge | – | articles that wait for a writer |
+//! | `publish_feed_waiting` | gauge | – | requests that wait for events |
 //! | `publish_queue_oldest_age_seconds` | gauge | `queue` | how long the oldest of what is due has been due |
 //! | `publish_queue_tenants_due` | gauge | `queue` | tenants that have something due |
 //! | `publish_in_hand` | gauge | `queue` | slots that are taken |
@@ -35,8 +36,8 @@ use tokio_util::sync::CancellationToken;
 mod catalogue;
 
 pub use catalogue::{
-    ACCEPT_BATCH, ACCEPT_WAITING, ALL, CALLBACK_LAG, CALLBACK_TRIES, HTTP_DURATION, HTTP_REQUESTS, IN_HAND,
-    Kind, Metric, OUTCOMES, POOL, QUEUE_AGE, QUEUE_TENANTS,
+    ACCEPT_BATCH, ACCEPT_WAITING, ALL, CALLBACK_LAG, CALLBACK_TRIES, FEED_WAITING, HTTP_DURATION,
+    HTTP_REQUESTS, IN_HAND, Kind, Metric, OUTCOMES, POOL, QUEUE_AGE, QUEUE_TENANTS,
 };
 
 /// How an answer with metrics says what it is.
@@ -169,6 +170,11 @@ impl Metrics {
     /// How many articles wait for a writer is read from `waiting`, at every scrape.
     pub fn watch_accepting(&self, waiting: impl Fn() -> usize + Send + Sync + 'static) {
         self.watch(move || gauge!(ACCEPT_WAITING.name).set(as_number(waiting())));
+    }
+
+    /// How many requests wait for events is read from `waiting`, at every scrape.
+    pub fn watch_feeds(&self, waiting: impl Fn() -> usize + Send + Sync + 'static) {
+        self.watch(move || gauge!(FEED_WAITING.name).set(as_number(waiting())));
     }
 
     /// How a queue stands is read from `queue`, at every scrape.

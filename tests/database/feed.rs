@@ -131,31 +131,26 @@ async fn who_waits_is_woken_by_an_event_of_this_process_and_of_another() {
     .await;
 }
 
-/// A request that waits for events; asked again where a probe has the last place, which it leaves at once.
-async fn waits(api: Api, path: String) -> Value {
-    loop {
-        let reply = api.get(&path).await;
-        if reply.status != 503 {
-            return reply.ok();
-        }
-    }
+/// Requests that wait for events, each on a task of its own; when all of them do.
+async fn waiting(api: &Api, count: usize, path: &str) -> JoinSet<Value> {
+    let one = || (api.clone(), path.to_owned());
+    let all = (0..count).map(|_| one()).map(async |(api, path)| api.get(&path).await.ok()).collect();
+    places_taken(api, count).await;
+    all
 }
 
-/// Requests that wait for events, each on a task of its own.
-fn waiting(api: &Api, count: usize, path: &str) -> JoinSet<Value> {
-    (0..count).map(|_| waits(api.clone(), path.to_owned())).collect()
+/// Waits until so many requests wait for events.
+async fn places_taken(api: &Api, count: usize) {
+    let reading = format!("\npublish_feed_waiting {count}\n");
+    eventually(&reading, async || api.get("/metrics").await.text.contains(&reading)).await;
 }
 
 #[tokio::test]
 async fn places_are_bounded_freed_by_who_goes_away_and_all_end_with_the_service() {
     in_world(async |world: &World| {
         let api = world.start().await;
-        let probe = async |after: &str| api.get(&format!("/events?wait=1ms{after}")).await;
-        let mut all = waiting(&api, WAITING_OF_TENANT_MAX - 1, "/events?wait=30s");
-        let leaver = tokio::spawn(waits(api.clone(), "/events?wait=30s".to_owned()));
-        let full = async |after: &str| probe(after).await.status == 503;
-        eventually("all places are taken", async || full("").await).await;
-        let refused = probe("").await;
+        let mut all = waiting(&api, WAITING_OF_TENANT_MAX, "/events?wait=30s").await;
+        let refused = api.get("/events?wait=1ms").await;
         assert_eq!(refused.header("retry-after"), Some("1"));
         refused.problem(503, "unavailable");
         // Who does not wait needs none, and no other tenant is kept out.
@@ -163,8 +158,9 @@ async fn places_are_bounded_freed_by_who_goes_away_and_all_end_with_the_service(
         let other = world.another_tenant("other").await.tenant_id;
         api.with_key(&world.key(other, &[Scope::Read]).await).get("/events?wait=1ms").await.ok();
         // Somebody goes away without an answer.
-        leaver.abort();
-        eventually("a place is free", async || !full("").await).await;
+        drop(all);
+        places_taken(&api, 0).await;
+        all = waiting(&api, WAITING_OF_TENANT_MAX, "/events?wait=30s").await;
         api.publish(&article_with("a", json!({}))).await.ok();
         let mut after = String::new();
         while let Some(page) = within("the event", all.join_next()).await {
@@ -172,8 +168,7 @@ async fn places_are_bounded_freed_by_who_goes_away_and_all_end_with_the_service(
             assert_eq!(sequences(&page), [1]);
             after = format!("&after={}", cursor(&page));
         }
-        let mut all = waiting(&api, WAITING_OF_TENANT_MAX, &format!("/events?wait=30s{after}"));
-        eventually("all places are taken again", async || full(&after).await).await;
+        let mut all = waiting(&api, WAITING_OF_TENANT_MAX, &format!("/events?wait=30s{after}")).await;
         within("the service ends", world.stop()).await;
         while let Some(page) = within("an answer", all.join_next()).await {
             let page = page.unwrap();

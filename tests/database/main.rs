@@ -42,6 +42,7 @@ mod pull;
 mod pull_plans;
 mod races;
 mod receiver;
+mod removals;
 mod renewals;
 mod replays;
 mod reseal;

@@ -215,16 +215,6 @@ async fn a_try_whose_end_is_known_does_not_count_as_attempted() {
     .await;
 }
 
-/// What one of many robots gets: nothing, where so many wait for the account before it that the door sends it away.
-async fn claim_among_many(api: &Api, max: usize) -> Vec<Value> {
-    let reply = api.post("/bridge/claim", &asks_for(max)).await;
-    if reply.status == 503 {
-        reply.problem(503, "unavailable");
-        return Vec::new();
-    }
-    reply.ok()["jobs"].as_array().unwrap().clone()
-}
-
 #[tokio::test]
 async fn robots_that_fetch_at_once_never_get_the_same_article() {
     const ROBOTS: usize = 16;
@@ -240,7 +230,7 @@ async fn robots_that_fetch_at_once_never_get_the_same_article() {
             async move {
                 let mut got = Vec::new();
                 for _ in 0..4 {
-                    got.extend(claim_among_many(&api, 3).await);
+                    got.extend(claim(&api, 3).await);
                 }
                 got
             }

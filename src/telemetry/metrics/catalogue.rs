@@ -75,6 +75,15 @@ pub const ACCEPT_WAITING: Metric = Metric {
     help: "Articles that wait for a writer now; when the queue is full, callers get 503.",
 };
 
+/// Requests that wait for events.
+pub const FEED_WAITING: Metric = Metric {
+    name: "publish_feed_waiting",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &[],
+    help: "Requests for the feed (GET /events with wait) that wait for an event now; of one tenant at most 32 may.",
+};
+
 /// The age of a queue's oldest.
 pub const QUEUE_AGE: Metric = Metric {
     name: "publish_queue_oldest_age_seconds",
@@ -145,11 +154,12 @@ pub const POOL: Metric = Metric {
 };
 
 /// All of them.
-pub const ALL: [Metric; 11] = [
+pub const ALL: [Metric; 12] = [
     HTTP_REQUESTS,
     HTTP_DURATION,
     ACCEPT_BATCH,
     ACCEPT_WAITING,
+    FEED_WAITING,
     QUEUE_AGE,
     QUEUE_TENANTS,
     IN_HAND,
