@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use publish_ingest::config::Roles;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
-use crate::harness::{Api, Reply, World, article_with, at_once, in_world, redacted};
+use crate::harness::{Api, Reply, World, article_with, at_once, in_world, redacted, within};
 use crate::logins::for_robot;
 use crate::robot::Robot;
 
@@ -248,6 +249,31 @@ async fn robots_that_fetch_at_once_never_get_the_same_article() {
         assert_eq!(ids(&again).into_iter().collect::<HashSet<_>>().len(), again.len());
         assert_eq!(in_hand(2).await, 30, "the same once more, and no others");
         assert!(again.iter().all(|job| job["attempted_before"] == true));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn robots_that_wait_for_one_account_leave_the_connections_to_others() {
+    /// More than a node has connections for requests.
+    const ROBOTS: usize = 48;
+    in_world(async |world: &World| {
+        let api = world.start().await;
+        hire(&api).await;
+        api.publish(&for_robot("a")).await.ok();
+        let mut holder = world.pool.begin().await.unwrap();
+        let held = "SELECT FROM lanes WHERE account_id = 'robot' FOR UPDATE";
+        sqlx::query(held).execute(&mut *holder).await.unwrap();
+        let mut robots = JoinSet::new();
+        for _ in 0..ROBOTS {
+            let robot = api.clone();
+            robots.spawn(async move { robot.post("/bridge/claim", &asks_for(1)).await });
+            api.get("/groups").await.ok();
+        }
+        holder.rollback().await.unwrap();
+        let answers = within("the answers", robots.join_all()).await;
+        let jobs = answers.iter().filter_map(|answer| answer.json()["jobs"].as_array().map(Vec::len));
+        assert_eq!(jobs.sum::<usize>(), 1);
     })
     .await;
 }
