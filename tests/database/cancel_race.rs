@@ -11,7 +11,7 @@ use crate::harness::{Api, World, article_with, at_once, eventually, in_world};
 
 const ARTICLES: usize = 1_000;
 /// Articles that are under way together.
-const WAVE: usize = 20;
+const WAVE: usize = 50;
 const ACCOUNTS: [&str; 3] = ["one", "two", "three"];
 
 fn names(list: &Value) -> Vec<String> {
