@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_account_needs_an_address_and_a_key() {
-        let policy = Policy { allow: Vec::new(), allow_http: false };
+        let policy = Policy { allow: Vec::new(), allow_http: false, ports: None };
         let told = |settings: &Value, credentials: Option<&Value>| {
             let errors = check(&policy, settings, credentials);
             errors.into_iter().map(|error| (error.pointer, error.code)).collect::<Vec<_>>()
