@@ -259,8 +259,8 @@ impl Client {
     pub fn new(policy: Policy, clock: SharedClock) -> Result<Self, SetupError> {
         let lookup = system_lookup();
         // The library refuses to be set up without any roots; http needs none.
-        let build = |roots| Self::build(policy.clone(), clock.clone(), lookup.clone(), CONNECT_MAX, roots);
-        build(Roots::System).or_else(|_| build(Roots::Nobody))
+        Self::build(policy.clone(), clock.clone(), lookup.clone(), CONNECT_MAX, Roots::System)
+            .or_else(|_| Self::build(policy, clock, lookup, CONNECT_MAX, Roots::Nobody))
     }
 
     fn build(

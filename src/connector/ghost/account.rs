@@ -95,7 +95,8 @@ fn bad_base_url(policy: &Policy, value: Option<&Value>) -> Option<(&'static str,
         Some(base) if base.ends_with("/ghost") || base.contains("/ghost/") => {
             Some(("bad_format", "send the site's own address, without /ghost and what follows".to_owned()))
         }
-        Some(base) => policy.check_url(&base).err().map(|refusal| ("not_allowed", refusal.to_string())),
+        // As it was sent: what the parser forgives is refused as it is elsewhere.
+        Some(_) => policy.check_url(text).err().map(|refusal| ("not_allowed", refusal.to_string())),
     }
 }
 
