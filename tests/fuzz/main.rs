@@ -28,13 +28,13 @@ mod parsers;
 mod requests;
 mod texts;
 
-/// The most that this process may ever have had in memory, in KiB: some ten times what it takes, so that only what grows with
+/// The most that this process may ever have had in memory, in KiB: some ten times what a run takes, so that only what grows with
 /// the cases comes there.
 const MEMORY_MAX_KIB: u64 = 512 * 1024;
 
-/// Cases and requests of the short form: some twenty seconds on two cores.
-const SHORT_CASES: u64 = 400_000;
-const SHORT_REQUESTS: u64 = 3_000;
+/// Cases and requests of the short form: ten seconds on two free cores.
+const SHORT_CASES: u64 = 200_000;
+const SHORT_REQUESTS: u64 = 2_000;
 
 /// Feeds hostile input to everything that reads what others send
 #[derive(Debug, Parser)]
