@@ -30,7 +30,7 @@ fn parsers() -> Vec<Parser> {
         texts: texts.to_vec(),
         words: words.to_vec(),
     };
-    let signatures = laws::SIGNATURES.iter().map(|one| one.as_bytes()).collect::<Texts>();
+    let signatures = laws::SIGNATURES.iter().map(String::as_bytes).collect::<Texts>();
     let cursors = [texts::CURSORS, &[laws::CURSOR.as_bytes()]].concat();
     let secrets = [texts::SECRETS, texts::KEYS].concat();
     vec![

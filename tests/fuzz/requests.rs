@@ -65,7 +65,7 @@ pub(crate) fn run(seed: u64, requests: u64) -> bool {
     let statuses = Arc::new(Mutex::new(BTreeMap::<u16, u64>::new()));
     let counted = statuses.clone();
     let sound = catch_unwind(AssertUnwindSafe(|| {
-        runtime.block_on(in_world(async |world| storm(world, seed, requests, counted).await))
+        runtime.block_on(in_world(async |world| storm(world, seed, requests, counted).await));
     }));
     let statuses = runtime.block_on(async { statuses.lock().await.clone() });
     let told = statuses.iter().map(|(status, count)| format!("{status} × {count}")).collect::<Vec<_>>();
@@ -118,7 +118,7 @@ fn request(dice: &mut Dice, routes: &[Route], key: &str) -> Vec<u8> {
     for part in route.path.split('/').skip(1) {
         target.push('/');
         let name = if part.starts_with('{') { value(dice) } else { part.as_bytes().to_vec() };
-        target.push_str(&percent_encode(&name, IN_PATH).to_string());
+        target.extend(percent_encode(&name, IN_PATH));
     }
     let asked = route.query.iter().filter(|_| dice.once_in(3)).collect::<Vec<_>>();
     for (at, name) in asked.into_iter().enumerate() {
@@ -126,19 +126,20 @@ fn request(dice: &mut Dice, routes: &[Route], key: &str) -> Vec<u8> {
         let value =
             if name == "wait" { dice.one(&[&b"0s"[..], b"1ms", b"31s", b"x"]).to_vec() } else { value(dice) };
         target.push(if at == 0 { '?' } else { '&' });
-        target.push_str(&format!("{name}={}", percent_encode(&value, NON_ALPHANUMERIC)));
+        target.extend([&**name, "="].into_iter().chain(percent_encode(&value, NON_ALPHANUMERIC)));
     }
     let body =
         if route.media_types.is_empty() && !dice.once_in(20) { Vec::new() } else { body(dice, &route.path) };
     let mut head =
         format!("{} {target} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n", route.method, body.len());
     let kind = route.media_types.first().map_or("application/json", String::as_str);
-    head.push_str(&format!("content-type: {}\r\n", if dice.once_in(30) { "text/plain; x=é" } else { kind }));
+    let kind = if dice.once_in(30) { "text/plain; x=é" } else { kind };
+    head.extend(["content-type: ", kind, "\r\n"]);
     match dice.below(40) {
         0 => {}
         1 => head.push_str("authorization: Basic x\r\n"),
-        2 => head.push_str(&format!("authorization: Bearer {}\r\n", &key[..key.len() - 1])),
-        _ => head.push_str(&format!("authorization: Bearer {key}\r\n")),
+        2 => head.extend(["authorization: Bearer ", &key[..key.len() - 1], "\r\n"]),
+        _ => head.extend(["authorization: Bearer ", key, "\r\n"]),
     }
     if dice.once_in(10) {
         let name =
