@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -45,6 +46,10 @@ pub struct Given {
     /// Networks (CIDR, commas) that may be called although not public; `dev`: loopback
     #[arg(long, env = "PUBLISH_OUTBOUND_ALLOW", value_name = "NETWORKS")]
     outbound_allow: Option<String>,
+
+    /// The only ports that may be called (commas, ranges: 443,8000-8999); without it, all but those of other protocols
+    #[arg(long, env = "PUBLISH_OUTBOUND_PORTS", value_name = "PORTS")]
+    outbound_ports: Option<String>,
 
     /// Whether http may be called, not only https; without it: false; `dev`: true
     #[arg(long, env = "PUBLISH_ALLOW_HTTP", value_name = "true|false")]
@@ -134,6 +139,8 @@ pub struct Settings {
     pub master_key: Option<MasterKeys>,
     /// Networks that may be called although not public; none: the command's default.
     pub outbound_allow: Option<Networks>,
+    /// The only ports that may be called; none: all but those of other protocols.
+    pub outbound_ports: Option<Ports>,
     /// Whether http may be called; none: the command's default.
     pub allow_http: Option<bool>,
     /// The folder that `static_site` writes to; for [`Runs::Serve`] only together with `site_url`.
@@ -193,6 +200,8 @@ impl Settings {
         let master_key = bad.read("PUBLISH_MASTER_KEY", given.master_key(runs));
         let outbound_allow =
             bad.read("PUBLISH_OUTBOUND_ALLOW", optional(given.outbound_allow.as_deref(), str::parse));
+        let outbound_ports =
+            bad.read("PUBLISH_OUTBOUND_PORTS", optional(given.outbound_ports.as_deref(), str::parse));
         let allow_http = given.allow_http.as_deref().filter(|text| !text.is_empty());
         let allow_http = bad.read("PUBLISH_ALLOW_HTTP", optional(allow_http, truth));
         let (site_root, site_url) = bad.site(given, runs, roles, looks);
@@ -211,6 +220,7 @@ impl Settings {
                 roles: roles?,
                 master_key: master_key?,
                 outbound_allow: outbound_allow?,
+                outbound_ports: outbound_ports?,
                 allow_http: allow_http?,
                 site_root,
                 site_url,
@@ -364,6 +374,32 @@ impl FromStr for Networks {
             part.parse().ok().or_else(whole).ok_or_else(bad)
         };
         text.split(',').map(network).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// A list of ports and ranges of them; the empty text is the empty list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports(pub Vec<RangeInclusive<u16>>);
+
+impl FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Ok(Self(Vec::new()));
+        }
+        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        let port = |part: &str| {
+            let port = Some(part.trim()).filter(|part| digits(part))?.parse::<u16>().ok();
+            port.filter(|port| *port > 0)
+        };
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let range = port(first).zip(port(last)).filter(|(first, last)| first <= last);
+            let bad = || format!("{:?} is no port: write it like 443 or 8000-8999", part.trim());
+            range.map(|(first, last)| first..=last).ok_or_else(bad)
+        };
+        text.split(',').map(range).collect::<Result<_, _>>().map(Self)
     }
 }
 

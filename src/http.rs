@@ -29,7 +29,7 @@ mod bridge;
 mod callback_list;
 mod callbacks;
 mod check;
-mod cursor;
+pub mod cursor;
 mod drafts;
 mod events;
 mod groups;

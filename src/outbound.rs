@@ -19,6 +19,7 @@ use reqwest::header::{
 use crate::clock::SharedClock;
 
 pub mod address;
+mod port;
 mod resolver;
 pub mod retry_after;
 #[cfg(test)]
@@ -45,8 +46,16 @@ const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// How far an HTTP/2 receiver may send ahead of us on one connection, in bytes.
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// The most header bytes of an HTTP/2 answer (HTTP/1 has the library's own limit, about 400 KiB).
+/// The most header bytes of an HTTP/2 answer: what browsers and proxies take, and far more than is looked at.
 const HEADERS_MAX_BYTES: u32 = 16 * 1024;
+
+/// The most header fields of an HTTP/1 answer, which may have about 400 KiB: its bytes have the library's own limit, which
+/// cannot be set. A hundred callbacks that are answered so hold 40 MiB, until their deadline at the latest.
+const HEADERS_MAX: usize = 100;
+
+/// How long it may take to be connected, names and TLS included: a lost packet is sent again after 1 s and after 3 s
+/// (RFC 6298 §2), and a call that was not connected proves that nothing was sent, which the end of its deadline does not.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// The longest `Retry-After` text that is passed on, in bytes: the longest date form has 33.
 const RETRY_AFTER_TEXT_MAX: usize = 64;
@@ -154,6 +163,13 @@ pub enum CallError {
     /// No connection was made.
     #[error("no connection could be made: check that the receiver listens on this host and port")]
     Connect(#[source] reqwest::Error),
+    /// No connection was made in time.
+    #[error(
+        "no connection was made within {} ms: check the host's DNS, that the receiver listens on this port, and that \
+         no firewall stands before it",
+        CONNECT_MAX.as_millis()
+    )]
+    Unreachable(#[source] reqwest::Error),
     /// No agreement on TLS was reached, or the certificate is not trusted.
     #[error("the TLS handshake failed: check the receiver's certificate and that the port speaks TLS")]
     Tls(#[source] reqwest::Error),
@@ -168,7 +184,7 @@ pub enum CallError {
 impl CallError {
     /// Whether it is certain that nothing of the request was sent, so that it can have had no effect.
     ///
-    /// A timeout proves nothing, even if it struck while the connection was being made.
+    /// The end of the deadline proves nothing, even if it struck while the connection was being made.
     #[must_use]
     pub fn proved_unsent(&self) -> bool {
         match self {
@@ -177,6 +193,7 @@ impl CallError {
             | Self::NoRoots
             | Self::Resolve(_)
             | Self::Connect(_)
+            | Self::Unreachable(_)
             | Self::Tls(_) => true,
             Self::Timeout(_) | Self::Protocol(_) => false,
         }
@@ -196,6 +213,7 @@ impl CallError {
         match refusal {
             Some(refusal) => Self::Refused(refusal),
             None if error.is_dns() => Self::Resolve(error),
+            None if error.is_connect() && error.is_timeout() => Self::Unreachable(error),
             // The TLS library reports its alerts as invalid data, and a peer that hangs up as an unexpected end.
             None if error.is_connect() => match io_kind {
                 Some(io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => Self::Tls(error),
@@ -241,11 +259,17 @@ impl Client {
     pub fn new(policy: Policy, clock: SharedClock) -> Result<Self, SetupError> {
         let lookup = system_lookup();
         // The library refuses to be set up without any roots; http needs none.
-        Self::build(policy.clone(), clock.clone(), lookup.clone(), Roots::System)
-            .or_else(|_| Self::build(policy, clock, lookup, Roots::Nobody))
+        Self::build(policy.clone(), clock.clone(), lookup.clone(), CONNECT_MAX, Roots::System)
+            .or_else(|_| Self::build(policy, clock, lookup, CONNECT_MAX, Roots::Nobody))
     }
 
-    fn build(policy: Policy, clock: SharedClock, lookup: Lookup, roots: Roots) -> Result<Self, SetupError> {
+    fn build(
+        policy: Policy,
+        clock: SharedClock,
+        lookup: Lookup,
+        connect_max: Duration,
+        roots: Roots,
+    ) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
         let guard = Guard { policy: policy.clone(), lookup };
         let builder = reqwest::Client::builder()
@@ -260,6 +284,8 @@ impl Client {
             .no_zstd()
             .no_deflate()
             .dns_resolver(guard)
+            .connect_timeout(connect_max)
+            .http1_max_headers(HEADERS_MAX)
             .pool_max_idle_per_host(IDLE_PER_RECEIVER_MAX)
             .pool_idle_timeout(IDLE_MAX)
             .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)

@@ -12,7 +12,7 @@ use crate::clock::SharedClock;
 use crate::config::{Given, Runs, Settings};
 use crate::connector::{Access, Connector, Listing};
 use crate::lifecycle::{CannotStart, connectors};
-use crate::outbound::{Client, Policy};
+use crate::outbound::Client;
 use crate::store::{AccountRow, Store};
 use crate::task::audit::{self, TOLD_MAX};
 use crate::task::audit::{Finding, Findings, Report};
@@ -74,10 +74,7 @@ impl Audit {
         access: &Access,
         clock: SharedClock,
     ) -> Result<Report, Failure> {
-        let policy = Policy {
-            allow: settings.outbound_allow.clone().map(|networks| networks.0).unwrap_or_default(),
-            allow_http: settings.allow_http.unwrap_or(false),
-        };
+        let policy = running::policy(settings, Runs::Serve);
         let site = settings.site_root.clone().zip(settings.site_url.clone());
         let plan = running::plan(settings, database_url, vault, policy.clone(), site, clock.clone());
         let client = Client::new(policy, clock).map_err(CannotStart::from)?;

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
-use ipnet::IpNet;
 use secrecy::ExposeSecret;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -18,7 +17,6 @@ use crate::clock::SharedClock;
 use crate::config::{Given, Runs, Settings};
 use crate::lifecycle::{CannotStart, Service};
 use crate::local_postgres::{self, Cluster, Options, Programs};
-use crate::outbound::Policy;
 use crate::store::{Store, StoreError, Terms};
 use crate::tenant::{ApiKey, Scope, TenantName};
 use crate::vault::Vault;
@@ -162,8 +160,7 @@ async fn serve(
     let (api_key, secret) = furnish(&store, &vault, folder, &clock).await?;
     folder.write_env(&url, &api_key, &secret)?;
 
-    let allow = settings.outbound_allow.clone().map_or_else(loopback, |networks| networks.0);
-    let policy = Policy { allow, allow_http: settings.allow_http.unwrap_or(true) };
+    let policy = running::policy(settings, Runs::Dev);
     let site = Some((site_root.clone(), site_url.clone()));
     let plan = running::plan(settings, database_url, vault, policy, site, clock.clone());
     let keys = receiver::Keys { store, vault: plan.vault.clone(), tenant_id: api_key.tenant_id() };
@@ -194,10 +191,6 @@ async fn keep_alive(cluster: &Arc<Mutex<Option<Cluster>>>) -> local_postgres::Er
 
 fn held(cluster: &Mutex<Option<Cluster>>) -> MutexGuard<'_, Option<Cluster>> {
     cluster.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn loopback() -> Vec<IpNet> {
-    ["127.0.0.0/8", "::1/128"].iter().filter_map(|network| network.parse().ok()).collect()
 }
 
 /// Makes what is missing of the demo tenant; its key and its secret stay what they were.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -127,6 +128,21 @@ async fn prepare_once(store: &Store, url: &str, schema: Schema) -> Result<(), St
         store.migrate().await?;
     }
     store.check().await
+}
+
+/// Which addresses and ports may be called, by the settings: what is not set is wider for `dev`.
+pub(super) fn policy(settings: &Settings, runs: Runs) -> Policy {
+    let dev = runs == Runs::Dev;
+    let allow = settings.outbound_allow.clone().map(|networks| networks.0);
+    Policy {
+        allow: allow.unwrap_or_else(|| if dev { loopback() } else { Vec::new() }),
+        allow_http: settings.allow_http.unwrap_or(dev),
+        ports: settings.outbound_ports.clone().map(|ports| ports.0),
+    }
+}
+
+fn loopback() -> Vec<IpNet> {
+    ["127.0.0.0/8", "::1/128"].iter().filter_map(|network| network.parse().ok()).collect()
 }
 
 /// The plan of a service by its settings, and what the command made itself.

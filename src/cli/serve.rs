@@ -9,7 +9,6 @@ use super::{Failure, say};
 use crate::clock::SharedClock;
 use crate::config::{Given, Runs};
 use crate::lifecycle::Service;
-use crate::outbound::Policy;
 use crate::store::Store;
 use crate::vault::Vault;
 
@@ -45,10 +44,7 @@ impl Serve {
         store.check_vault(&vault).await?;
         store.close().await;
 
-        let policy = Policy {
-            allow: settings.outbound_allow.clone().map(|networks| networks.0).unwrap_or_default(),
-            allow_http: settings.allow_http.unwrap_or(false),
-        };
+        let policy = running::policy(&settings, Runs::Serve);
         let site = settings.site_root.clone().zip(settings.site_url.clone());
         let plan = running::plan(&settings, database_url, vault, policy, site, clock);
         let service = Service::start(plan, listener, Router::new())?;

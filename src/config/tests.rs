@@ -36,6 +36,12 @@ fn lists_and_sizes_are_read() {
     assert_eq!(networks(""), Ok(0));
     assert_eq!(networks("127.0.0.0/8, ::1/128 ,10.1.2.3"), Ok(3));
     assert!(networks("10.0.0.0/33").is_err() && networks("a,").is_err());
+    let ports = |text: &str| text.parse::<Ports>().map(|list| list.0);
+    assert_eq!(ports(" "), Ok(vec![]));
+    assert_eq!(ports("443, 8000 - 8999,65535,1-1"), Ok(vec![443..=443, 8000..=8999, 65_535..=65_535, 1..=1]));
+    for bad in ["0", "65536", "9-8", "443,", "-", "80-", "x", "443;80", "1-2-3", "+80"] {
+        assert!(ports(bad).is_err(), "{bad:?}");
+    }
     let size = |text: &str| text.parse::<Size>().map(|size| size.0);
     assert_eq!(size("2 MiB"), Ok(2 * 1024 * 1024));
     assert_eq!((size("10"), size("3KiB")), (Ok(10), Ok(3072)));
@@ -68,6 +74,7 @@ fn a_wrong_setting_is_refused_with_what_to_write() {
         (["--roles", "api,cook"], "PUBLISH_ROLES", "\"cook\" is no role"),
         (["--roles", ""], "PUBLISH_ROLES", "api, worker, dispatcher"),
         (["--outbound-allow", "10.0.0.0/8;::1"], "PUBLISH_OUTBOUND_ALLOW", "fd00::/8"),
+        (["--outbound-ports", "443-80"], "PUBLISH_OUTBOUND_PORTS", "8000-8999"),
         (["--allow-http", "yes"], "PUBLISH_ALLOW_HTTP", "true or false"),
         (["--body-limit", "2GB"], "PUBLISH_BODY_LIMIT", "MiB"),
         (["--log", "loud"], "PUBLISH_LOG", "trace"),
@@ -139,6 +146,7 @@ fn a_list_set_to_empty_text_is_empty_and_not_the_default() {
     let settings = serve(&["--retry-schedule", "", "--outbound-allow", ""]).unwrap();
     assert_eq!(settings.retry_schedule.wait(0), None);
     assert_eq!(settings.outbound_allow, Some(Networks(Vec::new())));
+    assert_eq!(serve(&["--outbound-ports", ""]).unwrap().outbound_ports, Some(Ports(Vec::new())));
     let settings = serve(&[]).unwrap();
     assert_eq!(
         (settings.retry_schedule.wait(0), settings.outbound_allow),

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::openapi::{self, RefOr};
 use utoipa::{IntoResponses, ToSchema};
-use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, query};
+use super::cursor::{feed_cursor, feed_place};
 use super::problem::{Kind, Problem, errors};
 use super::tasks::raw_json;
 use crate::callback::event::EventBody;
@@ -33,9 +31,6 @@ const LIMIT_DEFAULT: i64 = 100;
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 const PARAMETERS: [&str; 3] = ["after", "limit", "wait"];
-
-/// What a cursor has before the event's id: its position, in bytes.
-const POSITION_BYTES: usize = 8;
 
 /// Events in the order of their `sequence`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -100,7 +95,7 @@ pub(super) async fn get_events(
         (events, place) = read().await?;
     }
     let events = events.into_iter().map(|body| raw_json(String::from_utf8_lossy(&body).into_owned()));
-    Ok(Json(EventList { events: events.collect(), next_cursor: cursor(place) }))
+    Ok(Json(EventList { events: events.collect(), next_cursor: feed_cursor(place) }))
 }
 
 fn too_many() -> Problem {
@@ -149,7 +144,7 @@ impl Asked {
         match name {
             "after" => {
                 let place =
-                    place(value).ok_or("takes the next_cursor of the answer before, as it was given")?;
+                    feed_place(value).ok_or("takes the next_cursor of the answer before, as it was given")?;
                 self.after = Some(place);
             }
             "limit" => {
@@ -167,24 +162,10 @@ impl Asked {
     }
 }
 
-/// The place behind an event. It holds the event's id beside its position, so that a feed that was begun anew from a
-/// backup is not taken for the one that was read.
-fn cursor(place: FeedPlace) -> String {
-    URL_SAFE_NO_PAD.encode([&place.position.to_be_bytes()[..], &place.event_id.as_bytes()[..]].concat())
-}
-
-fn place(cursor: &str) -> Option<FeedPlace> {
-    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
-    let (position, event_id) = bytes.split_at_checked(POSITION_BYTES)?;
-    let position = i64::from_be_bytes(position.try_into().ok()?);
-    let event_id = Uuid::from_slice(event_id).ok()?;
-    // One more than the highest would be asked for.
-    (0..i64::MAX).contains(&position).then_some(FeedPlace { position, event_id })
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use uuid::Uuid;
 
     use super::*;
 
@@ -214,10 +195,10 @@ mod tests {
 
     #[test]
     fn only_what_was_given_is_a_cursor() {
-        let here = cursor(FeedPlace { position: 7, event_id: Uuid::from_u128(7) });
+        let here = feed_cursor(FeedPlace { position: 7, event_id: Uuid::from_u128(7) });
         assert_eq!(asked(&format!("after={here}")).unwrap().after.unwrap().position, 7);
-        let far = cursor(FeedPlace { position: i64::MAX, event_id: Uuid::nil() });
-        let negative = cursor(FeedPlace { position: -1, event_id: Uuid::nil() });
+        let far = feed_cursor(FeedPlace { position: i64::MAX, event_id: Uuid::nil() });
+        let negative = feed_cursor(FeedPlace { position: -1, event_id: Uuid::nil() });
         for bad in ["", "7", "x", "AAAA", &here[1..], &format!("{here}A"), &far, &negative] {
             assert!(asked(&format!("after={bad}")).unwrap_err().contains("next_cursor"), "{bad}");
         }
@@ -227,12 +208,12 @@ mod tests {
         #[test]
         fn a_cursor_is_read_back(position in 0..i64::MAX, id: u128) {
             let there = FeedPlace { position, event_id: Uuid::from_u128(id) };
-            prop_assert_eq!(place(&cursor(there)), Some(there));
+            prop_assert_eq!(feed_place(&feed_cursor(there)), Some(there));
         }
 
         #[test]
         fn no_text_is_more_than_no_cursor(text in "\\PC{0,60}") {
-            let _ = place(&text);
+            let _ = feed_place(&text);
         }
     }
 }

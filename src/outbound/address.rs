@@ -10,10 +10,15 @@
 //! a public address. Who runs on such a network has to stop it there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use url::{Host, Url};
 
+use super::port;
+
+#[cfg(test)]
+pub(super) mod hostile;
 #[cfg(test)]
 mod tests;
 
@@ -152,9 +157,11 @@ pub enum Refusal {
     /// Its host is no name that DNS could know (RFC 1035 §2.3.4): an empty or overlong label, or too long.
     #[error("the URL's host is not a valid name: use a name of at most 253 characters without empty parts")]
     HostName,
-    /// Port 0 (RFC 6335 §6) cannot be connected to.
-    #[error("the URL's port 0 cannot be called: leave the port out or use another")]
-    Port,
+    /// Its port is another protocol's, or none that the operator lists.
+    #[error(
+        "the URL's port {0} is not called: leave the port out, use another, or ask the operator to list it"
+    )]
+    Port(u16),
     /// The host is written as an address that is not public; the text is the rule with its RFC.
     #[error(
         "the URL's address is not public, it is {0}: use a public address, or ask the operator to list its network"
@@ -182,6 +189,8 @@ pub struct Policy {
     pub allow: Vec<IpNet>,
     /// Whether `http` may be called, without TLS.
     pub allow_http: bool,
+    /// The ports that may be called; none: all but those of other protocols.
+    pub ports: Option<Vec<RangeInclusive<u16>>>,
 }
 
 impl Policy {
@@ -238,8 +247,9 @@ impl Policy {
         if authority.contains('@') || !url.username().is_empty() || url.password().is_some() {
             return Err(Refusal::Credentials);
         }
-        if url.port() == Some(0) {
-            return Err(Refusal::Port);
+        let port = url.port_or_known_default().ok_or(Refusal::Malformed)?;
+        if !port::may_be_called(port, self.ports.as_deref()) {
+            return Err(Refusal::Port(port));
         }
         match url.host().ok_or(Refusal::Malformed)? {
             Host::Ipv4(ip) => self.check_address(ip.into())?,

@@ -8,6 +8,10 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::clock::TestClock;
 
+mod hostile;
+mod limits;
+mod rebinding;
+
 const ROOMY: Limits = Limits { deadline: Duration::from_secs(10), answer_bytes: 1024 };
 const BRIEF: Limits = Limits { deadline: Duration::from_millis(200), answer_bytes: 1024 };
 
@@ -24,9 +28,14 @@ fn client(allow: &[&str]) -> Client {
 }
 
 fn client_where(allow: &[&str], lookup: Lookup) -> Client {
+    client_that_waits(allow, lookup, CONNECT_MAX)
+}
+
+fn client_that_waits(allow: &[&str], lookup: Lookup, connect_max: Duration) -> Client {
     let allow = allow.iter().map(|net| net.parse().unwrap()).collect();
-    let policy = Policy { allow, allow_http: true };
-    Client::build(policy, Arc::new(TestClock::seeded(1)), lookup, Roots::Nobody).unwrap()
+    let policy = Policy { allow, allow_http: true, ports: None };
+    let clock = Arc::new(TestClock::seeded(1));
+    Client::build(policy, clock, lookup, connect_max, Roots::Nobody).unwrap()
 }
 
 fn names(addresses: &[&str]) -> Lookup {
@@ -414,7 +423,7 @@ async fn a_failed_tls_handshake_proves_that_nothing_was_sent() {
 async fn without_authorities_http_works_and_https_says_why_not() {
     let client = client(&["127.0.0.0/8"]);
     assert!(!client.can_call_https());
-    let error = post(&client, "https://127.0.0.1:1/", ROOMY).await.unwrap_err();
+    let error = post(&client, "https://127.0.0.1:2/", ROOMY).await.unwrap_err();
     assert!(matches!(error, CallError::NoRoots) && error.proved_unsent(), "{error:?}");
 }
 
@@ -422,7 +431,7 @@ async fn without_authorities_http_works_and_https_says_why_not() {
 async fn a_header_that_cannot_be_sent_is_our_error_and_not_a_panic() {
     let client = client(&["127.0.0.0/8"]);
     for (name, value) in [("x-a", "b\r\nx-c: d"), ("X Y", "z"), ("", "z")] {
-        let (url, headers) = ("http://127.0.0.1:1/", &[(name, value.to_owned())]);
+        let (url, headers) = ("http://127.0.0.1:2/", &[(name, value.to_owned())]);
         let got = client.send(Call { method: Method::Get, url, headers, body: vec![], limits: ROOMY }).await;
         assert!(matches!(got, Err(CallError::Header(_))), "{name}: {got:?}");
     }
@@ -458,14 +467,14 @@ fn a_proxy_of_the_environment_is_ignored() {
 
 #[tokio::test]
 async fn a_client_can_be_made_on_this_machine() {
-    let policy = Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true };
+    let policy = Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true, ports: None };
     let client = Client::new(policy, Arc::new(TestClock::seeded(1))).unwrap();
     let (listener, url) = listener().await;
     let answer = "HTTP/1.1 204 Done\r\n\r\n";
     let (got, _) = both(post(&client, &url, ROOMY), answer_once(&listener, answer)).await;
     assert_eq!(got.unwrap().status, 204);
     if !client.can_call_https() {
-        let got = post(&client, "https://127.0.0.1:1/", ROOMY).await;
+        let got = post(&client, "https://127.0.0.1:2/", ROOMY).await;
         assert!(matches!(got, Err(CallError::NoRoots)), "{got:?}");
     }
 }

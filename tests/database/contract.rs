@@ -131,7 +131,7 @@ async fn other_options_are_named_and_only_if_they_are_sent() {
     in_world(async |world: &World| {
         let api = world.start().await;
         let at = (world.clock.now() + TimeDelta::hours(1)).to_rfc3339_opts(SecondsFormat::Nanos, true);
-        let options = json!({"callback_url": "http://127.0.0.1:9/a", "publish_at": at, "draft": true,
+        let options = json!({"callback_url": "http://127.0.0.1:2/a", "publish_at": at, "draft": true,
             "metadata": {"a": 1, "b": 2}});
         api.publish(&article_with("a", options.clone())).await.ok();
         let unchanged = [options, json!({}), json!({"metadata": {"b": 2, "a": 1}})];
@@ -140,7 +140,7 @@ async fn other_options_are_named_and_only_if_they_are_sent() {
         }
         for (field, value) in [
             ("group_code", json!(BOTH)),
-            ("callback_url", json!("http://127.0.0.1:9/b")),
+            ("callback_url", json!("http://127.0.0.1:2/b")),
             ("publish_at", json!("2031-01-01T00:00:00Z")),
             ("draft", json!(false)),
             ("metadata", json!({"a": 1})),
@@ -629,10 +629,10 @@ async fn a_callback_url_that_may_not_be_called_is_refused_at_the_door() {
             assert_eq!(problem["errors"][0]["pointer"], "/callback_url", "{problem}");
             assert_eq!(problem["errors"][0]["code"], code, "{problem}");
         }
-        sent(&strict, "http://127.0.0.1:9/").await.problem(422, "validation_failed");
+        sent(&strict, "http://127.0.0.1:2/").await.problem(422, "validation_failed");
         assert_eq!(world.number("SELECT count(*) FROM tasks").await, 0);
-        assert_eq!(sent(&strict, "https://127.0.0.1:9/x").await.ok()["created"], true);
-        assert_eq!(api.task("a").await.ok()["callback_url"], "https://127.0.0.1:9/x");
+        assert_eq!(sent(&strict, "https://127.0.0.1:2/x").await.ok()["created"], true);
+        assert_eq!(api.task("a").await.ok()["callback_url"], "https://127.0.0.1:2/x");
     })
     .await;
 }

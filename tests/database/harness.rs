@@ -239,7 +239,7 @@ impl World {
             roles: Roles::ALL,
             database_url: self.url.clone(),
             vault: self.vault.clone(),
-            policy: Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true },
+            policy: Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true, ports: None },
             site: Some((self.site_root().to_owned(), "https://site.example".to_owned())),
             connectors: Connectors::new(),
             body_limit: 64 * 1024,

@@ -191,7 +191,7 @@ async fn delivered(world: &World, count: usize) -> Vec<Uuid> {
     world.account(tenant_id, "blog1", i32::try_from(count).unwrap(), TimeDelta::zero()).await;
     let tasks = (0..count).map(|n| {
         let mut task = world.new_task(&format!("post-{n}"), ONE);
-        task.callback_url = Some("http://127.0.0.1:9/hook".to_owned());
+        task.callback_url = Some("http://127.0.0.1:2/hook".to_owned());
         task
     });
     world.accept(&tasks.collect::<Vec<_>>()).await;

@@ -82,7 +82,7 @@ pub(crate) fn clock() -> SharedClock {
 /// A client that may call this machine, by plain http.
 pub(crate) fn client() -> Client {
     let allow = ["127.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap());
-    Client::new(Policy { allow: allow.into(), allow_http: true }, clock()).unwrap()
+    Client::new(Policy { allow: allow.into(), allow_http: true, ports: None }, clock()).unwrap()
 }
 
 /// A marker that no other test has.

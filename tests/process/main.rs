@@ -18,6 +18,7 @@ mod callers;
 mod commands;
 mod crashes;
 mod database;
+mod doors;
 mod endings;
 mod feed;
 mod folder;

@@ -95,7 +95,8 @@ fn bad_base_url(policy: &Policy, value: Option<&Value>) -> Option<(&'static str,
         Some(base) if base.ends_with("/ghost") || base.contains("/ghost/") => {
             Some(("bad_format", "send the site's own address, without /ghost and what follows".to_owned()))
         }
-        Some(base) => policy.check_url(&base).err().map(|refusal| ("not_allowed", refusal.to_string())),
+        // As it was sent: what the parser forgives is refused as it is elsewhere.
+        Some(_) => policy.check_url(text).err().map(|refusal| ("not_allowed", refusal.to_string())),
     }
 }
 
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn an_account_needs_an_address_and_a_key() {
-        let policy = Policy { allow: Vec::new(), allow_http: false };
+        let policy = Policy { allow: Vec::new(), allow_http: false, ports: None };
         let told = |settings: &Value, credentials: Option<&Value>| {
             let errors = check(&policy, settings, credentials);
             errors.into_iter().map(|error| (error.pointer, error.code)).collect::<Vec<_>>()

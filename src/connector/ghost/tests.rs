@@ -81,7 +81,7 @@ async fn given(clock: TestClock, answers: impl IntoIterator<Item = Planned>) -> 
     let router = Router::new().fallback(Double::answer).with_state(double.clone());
     tokio::spawn(async move { axum::serve(listener, router).await });
     let clock: SharedClock = Arc::new(clock);
-    let policy = Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true };
+    let policy = Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true, ports: None };
     let client = Client::new(policy, clock.clone()).unwrap();
     let media = Media::new(client.clone(), clock.clone());
     let key = format!("{}:{}", "a1".repeat(12), "0f".repeat(32));
@@ -352,7 +352,7 @@ async fn what_ghost_would_refuse_is_not_sent() {
     let (ghost, job, double) = given(now(), []).await;
     let content = Content {
         title: "t".repeat(256),
-        cover_url: Some("http://127.0.0.1:9/c.png".into()),
+        cover_url: Some("http://127.0.0.1:2/c.png".into()),
         ..job.content.clone()
     };
     let job = Job { content, ..job };

@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_account_needs_an_endpoint_that_may_be_called_and_a_secret() {
-        let policy = Policy { allow: Vec::new(), allow_http: false };
+        let policy = Policy { allow: Vec::new(), allow_http: false, ports: None };
         let secret = SigningSecret::generate(&TestClock::seeded(1)).expose().to_string();
         let told = |settings: Value, credentials: Option<Value>| {
             let errors = check(&policy, &settings, credentials.as_ref());
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_account_whose_articles_are_fetched_needs_neither() {
-        let policy = Policy { allow: Vec::new(), allow_http: false };
+        let policy = Policy { allow: Vec::new(), allow_http: false, ports: None };
         let secret = SigningSecret::generate(&TestClock::seeded(1)).expose().to_string();
         for settings in [json!({}), json!({"endpoint": ""}), json!({"endpoint": null})] {
             // One that was sent to before keeps its secret.

@@ -153,7 +153,11 @@ fn ok(body: &[u8]) -> Does {
 }
 
 fn media(allow: &[&str]) -> Media {
-    let policy = Policy { allow: allow.iter().map(|net| net.parse().unwrap()).collect(), allow_http: true };
+    let policy = Policy {
+        allow: allow.iter().map(|net| net.parse().unwrap()).collect(),
+        allow_http: true,
+        ports: None,
+    };
     let clock = Arc::new(TestClock::seeded(1));
     Media::new(Client::new(policy, clock.clone()).unwrap(), clock)
 }
@@ -477,11 +481,11 @@ async fn no_fetch_is_begun_or_goes_on_when_the_time_is_over() {
 #[tokio::test]
 async fn an_article_has_its_limits() {
     let many =
-        |count| (0..count).map(|n| format!("<img src=http://127.0.0.1:1/{n}>")).collect::<Vec<_>>().concat();
+        |count| (0..count).map(|n| format!("<img src=http://127.0.0.1:2/{n}>")).collect::<Vec<_>>().concat();
     let got = transfer(&local(), &article(None, many(IMAGES_MAX + 1)), OMIT, &mut Shelf::default()).await;
     let Err(TransferError::Broken(why)) = got else { panic!("{got:?}") };
     assert_eq!(why.code, "too_many_images");
-    let deep = "<div>".repeat(1_000) + "<img src=http://127.0.0.1:1/>";
+    let deep = "<div>".repeat(1_000) + "<img src=http://127.0.0.1:2/>";
     let got = transfer(&local(), &article(None, deep), OMIT, &mut Shelf::default()).await;
     let Err(TransferError::Broken(why)) = got else { panic!("{got:?}") };
     assert_eq!(why.code, "content_too_complex");

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     fn told(settings: &Value, credentials: Option<&Value>) -> Vec<(String, &'static str)> {
-        let policy = Policy { allow: Vec::new(), allow_http: false };
+        let policy = Policy { allow: Vec::new(), allow_http: false, ports: None };
         check(&policy, settings, credentials).into_iter().map(|error| (error.pointer, error.code)).collect()
     }
 

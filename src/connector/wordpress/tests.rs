@@ -95,7 +95,7 @@ impl Double {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        let policy = Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true };
+        let policy = Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true, ports: None };
         let client = Client::new(policy, clock.clone()).unwrap();
         let media = Media::new(client.clone(), clock.clone());
         let connector = WordPress::new(client, media, Duration::from_secs(20), clock.clone());

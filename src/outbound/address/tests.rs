@@ -2,14 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-mod hostile;
-
 fn nets(list: &[&str]) -> Vec<IpNet> {
     list.iter().map(|net| net.parse().unwrap()).collect()
 }
 
 fn open(list: &[&str]) -> Policy {
-    Policy { allow: nets(list), allow_http: true }
+    Policy { allow: nets(list), allow_http: true, ports: None }
 }
 
 /// Written out a second time, from the registries, so that a slip in the table shows.
@@ -212,7 +210,8 @@ proptest! {
 
 #[test]
 fn hostile_spellings_are_refused() {
-    assert!(hostile::SPELLINGS.len() >= 80);
+    let written = hostile::SPELLINGS.iter().collect::<std::collections::HashSet<_>>();
+    assert!(written.len() == hostile::SPELLINGS.len() && written.len() >= 150, "{}", written.len());
     for text in hostile::SPELLINGS {
         let checked = open(&[]).check_url(text);
         assert!(checked.is_err(), "{text:?} was taken for {}", checked.unwrap());
@@ -223,26 +222,86 @@ fn hostile_spellings_are_refused() {
 fn public_spellings_pass_and_name_their_receiver() {
     let table = [
         ("https://example.com", "https://example.com:443"),
-        ("https://Example.COM./hook?a=b#part", "https://example.com:443"),
-        ("HTTPS://example.com:8443/a/../b", "https://example.com:8443"),
+        ("https://example.com/", "https://example.com:443"),
+        ("https://example.com:443/", "https://example.com:443"),
+        ("https://example.com:/", "https://example.com:443"),
+        ("https://example.com:80/", "https://example.com:80"),
         ("http://example.com/", "http://example.com:80"),
+        ("http://example.com:443/", "http://example.com:443"),
+        ("https://Example.COM./hook?a=b#part", "https://example.com:443"),
+        ("https://EXAMPLE.com.:443", "https://example.com:443"),
+        ("HTTPS://example.com:8443/a/../b", "https://example.com:8443"),
+        ("hTTp://example.com:8080", "http://example.com:8080"),
+        // ports on which sites, bridges and receivers stand
+        ("https://example.com:81/", "https://example.com:81"),
+        ("https://example.com:591/", "https://example.com:591"),
+        ("https://example.com:2083/", "https://example.com:2083"),
+        ("https://example.com:2368/ghost/", "https://example.com:2368"),
+        ("https://example.com:3000/", "https://example.com:3000"),
+        ("https://example.com:5678/webhook/x", "https://example.com:5678"),
+        ("https://example.com:8000/", "https://example.com:8000"),
+        ("https://example.com:9000/", "https://example.com:9000"),
+        ("https://example.com:08443/", "https://example.com:8443"),
+        ("https://example.com:65535/", "https://example.com:65535"),
+        // names
         ("https://bücher.example/", "https://xn--bcher-kva.example:443"),
+        ("https://xn--bcher-kva.example/", "https://xn--bcher-kva.example:443"),
+        ("https://例え.テスト/", "https://xn--r8jz45g.xn--zckzah:443"),
+        ("https://例え。テスト/", "https://xn--r8jz45g.xn--zckzah:443"),
+        ("https://ＥＸＡＭＰＬＥ.com/", "https://example.com:443"),
+        ("https://ex%61mple.com/", "https://example.com:443"),
         ("https://localhost.example.com/", "https://localhost.example.com:443"),
         ("https://notlocalhost/", "https://notlocalhost:443"),
         ("https://my_host-1.example/@me?to=a@b.example", "https://my_host-1.example:443"),
+        ("https://a.b.c.d.e.f.g.example/", "https://a.b.c.d.e.f.g.example:443"),
+        ("https://10.example.com/", "https://10.example.com:443"),
+        ("https://127.0.0.1.example.com/", "https://127.0.0.1.example.com:443"),
+        ("https://0x7f.example/", "https://0x7f.example:443"),
+        ("https://1e100.example/", "https://1e100.example:443"),
+        // paths, queries and fragments that hold what a host must not
+        ("https://example.com/http://127.0.0.1/", "https://example.com:443"),
+        ("https://example.com?next=http://user@127.0.0.1/", "https://example.com:443"),
+        ("https://example.com#@127.0.0.1", "https://example.com:443"),
+        ("https://example.com/%00%0d%0a", "https://example.com:443"),
+        ("https://example.com/ü/例", "https://example.com:443"),
+        // addresses
         ("https://8.8.8.8/", "https://8.8.8.8:443"),
+        ("https://8.8.8.8./", "https://8.8.8.8:443"),
+        ("https://8.8.8.8:8443/", "https://8.8.8.8:8443"),
         ("https://134744072/", "https://8.8.8.8:443"),
+        ("https://0x08080808/", "https://8.8.8.8:443"),
+        ("https://010.8.8.8/", "https://8.8.8.8:443"),
+        ("https://８.８.８.８/", "https://8.8.8.8:443"),
+        ("https://192.0.0.9/", "https://192.0.0.9:443"),
+        ("https://172.32.0.1/", "https://172.32.0.1:443"),
+        ("https://100.128.0.1/", "https://100.128.0.1:443"),
         ("https://[2606:4700:4700::1111]:444/", "https://[2606:4700:4700::1111]:444"),
+        ("https://[2606:4700:4700:0:0:0:0:1111]/", "https://[2606:4700:4700::1111]:443"),
+        ("https://[2A00:1450:4001:0::]/", "https://[2a00:1450:4001::]:443"),
         ("https://[64:ff9b::8.8.8.8]/", "https://[64:ff9b::808:808]:443"),
         ("https://[::ffff:8.8.8.8]/", "https://[::ffff:808:808]:443"),
         ("https://[2002:808:808::1]/", "https://[2002:808:808::1]:443"),
-        ("https://10.example.com/", "https://10.example.com:443"),
-        ("https://127.0.0.1.example.com/", "https://127.0.0.1.example.com:443"),
     ];
+    assert!(table.len() >= 50, "{}", table.len());
     for (text, key) in table {
         let url = open(&[]).check_url(text).unwrap_or_else(|refusal| panic!("{text}: {refusal}"));
         assert_eq!(receiver(&url), key, "{text}");
         assert_eq!(url.fragment(), None);
+    }
+}
+
+#[test]
+fn a_list_of_ports_is_all_that_is_called() {
+    let policy = Policy { ports: Some(vec![443..=443, 8000..=8999]), ..open(&["10.0.0.0/8"]) };
+    for text in
+        ["https://example.com/", "http://example.com:443/", "http://8.8.8.8:8080/", "http://10.0.0.1:8999/"]
+    {
+        assert!(policy.check_url(text).is_ok(), "{text}");
+    }
+    for (text, port) in
+        [("http://example.com/", 80), ("https://example.com:9000/", 9000), ("http://10.0.0.1/", 80)]
+    {
+        assert_eq!(policy.check_url(text), Err(Refusal::Port(port)), "{text}");
     }
 }
 
@@ -256,7 +315,8 @@ fn each_rule_is_named_with_what_to_do() {
         ("ftp://example.com/", Refusal::Scheme),
         ("https://a@example.com/", Refusal::Credentials),
         ("https:///example.com/", Refusal::Malformed),
-        ("https://example.com:0/", Refusal::Port),
+        ("https://example.com:0/", Refusal::Port(0)),
+        ("https://example.com:25/", Refusal::Port(25)),
         ("https://x.localhost./", Refusal::Localhost),
         ("https://192.168.0.1/", Refusal::Address("private use (RFC 1918)")),
         (&format!("https://{label}.example/"), Refusal::HostName),

@@ -85,7 +85,7 @@ pub(super) fn page(url: &str) -> (u16, String) {
 
 pub(super) fn connector(clock: SharedClock) -> Ghost {
     let allow = vec!["127.0.0.0/8".parse().unwrap()];
-    let client = Client::new(Policy { allow, allow_http: true }, clock.clone()).unwrap();
+    let client = Client::new(Policy { allow, allow_http: true, ports: None }, clock.clone()).unwrap();
     let media = Media::new(client.clone(), clock.clone());
     Ghost::new(client, media, Duration::from_secs(30), clock)
 }

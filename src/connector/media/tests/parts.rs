@@ -112,7 +112,7 @@ async fn what_there_is_no_time_for_is_moved_in_another_part_and_nothing_twice() 
     let host = Host::start(paths).await;
     let content = showing(&host, 8);
     let clock = Arc::new(Hands::default());
-    let policy = Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true };
+    let policy = Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true, ports: None };
     let media = Media::new(Client::new(policy, clock.clone()).unwrap(), clock.clone());
     let mut slow = Slow { clock: clock.clone(), each: Duration::from_mins(5), given: Vec::new() };
     let mut moved = Moved::default();

@@ -227,7 +227,7 @@ fn what_is_no_answer_is_unknown_unless_it_was_never_sent() {
     assert!(matches!(timeout.verdict(), Verdict::Unknown(_)));
     let unsent = heard(Err(CallError::NoRoots), now);
     assert!(matches!(unsent.verdict(), Verdict::Transient(_)));
-    let policy = crate::outbound::Policy { allow: Vec::new(), allow_http: false };
+    let policy = crate::outbound::Policy { allow: Vec::new(), allow_http: false, ports: None };
     let refusal = policy.check_url("http://blog.example").unwrap_err();
     assert_eq!(rejected(heard(Err(CallError::Refused(refusal)), now)), "address_not_allowed");
 }
