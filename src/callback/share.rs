@@ -47,8 +47,8 @@ pub struct Held {
 }
 
 impl InHand {
-    /// What there is room for. A claim is made by it as a whole: it may take a tenant past its share by less than
-    /// [`CLAIM_MOST`](crate::store::CLAIM_MOST).
+    /// What there is room for. A claim is made by it as a whole: it may take a tenant past its share by less than it takes
+    /// at once.
     #[must_use]
     pub fn room(&self, tenant_id: Uuid) -> Room {
         let counts = self.counts();
