@@ -34,7 +34,7 @@ pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 /// at it, it is looked after this often. What becomes due meanwhile ends the rest sooner.
 const REST_MOST: Duration = Duration::from_secs(5);
 
-/// The shortest rest of such a tenant: a receiver that has come back is sent to by small steps.
+/// The shortest rest of such a tenant: something has become due since, or somebody else was just at it.
 const REST_MIN: Duration = Duration::from_millis(20);
 
 /// Tries are recorded like outcomes are settled.
@@ -174,8 +174,8 @@ impl Dispatcher {
     /// breaker is asked about every few seconds by that, and not at every poll.
     async fn rest(&self, tenant_id: Uuid, receivers: Receivers) -> Result<Duration, StoreError> {
         let free = self.store.receiver_free(tenant_id, receivers).await?;
-        // Nothing but what is under way: here that ends with a wake-up, elsewhere with none. Now: somebody else was at it.
-        Ok(free.filter(|wait| !wait.is_zero()).unwrap_or(REST).clamp(REST_MIN, REST_MOST))
+        // Nothing waits but for what is under way: here that ends with a wake-up, on another node with none.
+        Ok(free.unwrap_or(REST).clamp(REST_MIN, REST_MOST))
     }
 
     /// Whether an event is to be delivered twice, because its account of the sandbox says so. Of others nothing is asked.

@@ -24,12 +24,12 @@ use crate::harness::{LIMIT, World, in_world, within};
 use crate::receiver::Receiver;
 
 /// Finished articles of the tenant acme with their callbacks: EACH for each of the receivers on the PORTS of this
-/// machine, due one after the other within SECONDS, round by round.
+/// machine, due one after the other within SECONDS after LEAD, round by round.
 const SEED: &str = "
     SET session_replication_role = replica;
     CREATE TEMP TABLE seed AS SELECT n, t.tenant_id, gen_random_uuid() AS task_id, gen_random_uuid() AS publication_id,
             gen_random_uuid() AS event_id, 'http://127.0.0.1:' || port AS receiver,
-            now() + n * interval 'SECONDS seconds' / count(*) OVER () AS at
+            now() + interval 'LEAD seconds' + n * interval 'SECONDS seconds' / count(*) OVER () AS at
         FROM (SELECT row_number() OVER (ORDER BY round, port) AS n, port FROM unnest(ARRAY[PORTS]) port,
             generate_series(1, EACH) round) s, tenants t WHERE t.name = 'acme';
     INSERT INTO tasks (tenant_id, external_id, task_id, group_code, fingerprint, digests, callback_url, draft, drafts, open,
@@ -56,10 +56,11 @@ const SEED: &str = "
     SET session_replication_role = origin;
     DROP TABLE seed";
 
-async fn seed(world: &World, ports: &[u16], each: usize, seconds: u32) {
+async fn seed(world: &World, ports: &[u16], each: usize, [lead, seconds]: [u32; 2]) {
     let list = ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let statement = SEED.replace("PORTS", &list).replace("EACH", &each.to_string());
-    world.pool.execute(AssertSqlSafe(statement.replace("SECONDS", &seconds.to_string()))).await.unwrap();
+    let statement = statement.replace("LEAD", &lead.to_string()).replace("SECONDS", &seconds.to_string());
+    world.pool.execute(AssertSqlSafe(statement)).await.unwrap();
 }
 
 /// Receivers that take a connection and never answer: nobody accepts it.
@@ -77,7 +78,7 @@ async fn receivers_that_hang_hold_up_neither_their_tenants_others_nor_other_tena
     const HANGING: usize = 250;
     in_world(async |world: &World| {
         let (listeners, ports) = hanging(HANGING).await;
-        seed(world, &ports, 4, 0).await;
+        seed(world, &ports, 4, [0, 0]).await;
         let mut plan = world.plan();
         // None of them comes to an end while the test runs.
         plan.callback_timeout = LIMIT * 2;
@@ -111,8 +112,7 @@ async fn however_many_receivers_hang_half_of_what_a_tenant_may_have_in_hand_is_l
         let mut plan = world.plan();
         plan.callback_timeout = LIMIT * 2;
         let (listeners, ports) = hanging(HANGING).await;
-        seed(world, &ports, 1, 0).await;
-        world.execute("UPDATE callbacks SET due_at = due_at + interval '1 hour'").await;
+        seed(world, &ports, 1, [3_600, 0]).await;
         let api = world.start_with(plan).await;
         publish_to(&api, "proven", &mine).await;
         world.until("SELECT count(*) FROM callbacks WHERE status = 'delivered'", 1).await;
@@ -153,6 +153,8 @@ async fn hear(State(ear): State<Ear>, headers: HeaderMap) {
 const RECEIVERS: usize = 100;
 const EACH: usize = 100;
 const BAD: usize = 20;
+/// How long before the first is due: the service is there by then.
+const LEAD: u32 = 5;
 /// How long they take to come due: as many a second as an unoptimised build sends without effort.
 const SECONDS: u32 = 50;
 
@@ -179,7 +181,7 @@ async fn delays(world: &World, with_bad: bool) -> Vec<Duration> {
             servers.spawn(async move { axum::serve(listener, router).await.unwrap() });
         }
     }
-    seed(world, &ports, EACH, SECONDS).await;
+    seed(world, &ports, EACH, [LEAD, SECONDS]).await;
     let mut plan = world.plan();
     plan.callback_schedule = "0s,5s,30s,2m,10m,30m,1h,2h,4h,8h,12h".parse().unwrap();
     world.start_with(plan).await;
