@@ -61,6 +61,7 @@
 //! | a caller acts while a worker settles | one waits for the other's locks, and decides on what it left |
 //! | the database goes away | 503 with `Retry-After`; outcomes wait in memory; leases cover what is lost there |
 //! | a receiver fails | the callback is tried again by schedule; its lease covers a dispatcher that dies |
+//! | a receiver fails again and again | all that is due for it waits, uncounted, while one callback at a time probes |
 //! | a node dies in a step of a replay | the step has done nothing; another node makes it |
 //!
 //! # Where things live
@@ -79,7 +80,7 @@
 //! | [`connector`] | the trait, one file per platform, and the images that articles bring along |
 //! | [`outbound`] | the one guarded HTTP client |
 //! | [`store`] | all SQL, one file per aggregate |
-//! | [`callback::event`], [`callback::signature`], [`callback::status`] | an event's body, how it is signed, how its delivery stands: pure |
+//! | [`callback::breaker`], [`callback::event`], [`callback::signature`], [`callback::status`] | when a receiver is left alone, an event's body, how it is signed, how its delivery stands: pure |
 //! | [`task::act`], [`task::marker`], [`task::pull`], [`task::state`] | what callers may do to a task, an article's mark, what a robot gets, the states: pure |
 //! | [`article`], [`account`], [`tenant`] | parsed values: what exists is valid |
 //! | [`fields`], [`json`] | the fields of a JSON body, and all that is wrong with them; JSON read strictly |

@@ -15,6 +15,8 @@ use tokio_util::task::TaskTracker;
 use crate::callback::deliver::{self, Dispatcher, Recorder};
 use crate::callback::feed::Feeds;
 use crate::callback::replay::Replayer;
+use crate::callback::share::{self, InHand};
+use crate::callback::watch;
 use crate::clock::SharedClock;
 use crate::config::Roles;
 use crate::connector::Connector;
@@ -236,8 +238,14 @@ impl Loops {
             tracker.spawn(turns.walk(Arc::new(self.worker(&owner))));
         }
         if self.plan.roles.dispatcher {
-            let turns = self.turns(Queue::Callbacks, deliver, deliver::IN_HAND_MAX);
+            let turns = self.turns(Queue::Callbacks, deliver, share::IN_HAND_MAX);
             tracker.spawn(turns.walk(Arc::new(self.dispatcher(&owner))));
+            tracker.spawn(watch::open_breakers(
+                self.store.clone(),
+                self.shared.metrics.clone(),
+                self.plan.clock.clone(),
+                self.shared.stop.clone(),
+            ));
             // Nobody wakes it: a replay is no hurry. It takes one turn at a time.
             let turns = self.turns(Queue::Replays, &Wake::default(), CLAIM_MOST);
             let replayer = Replayer { store: self.store.clone(), deliver: deliver.clone() };
@@ -277,7 +285,14 @@ impl Loops {
             store: self.store.clone(),
             vault: plan.vault.clone(),
             client: shared.client.clone(),
-            recorder: Recorder::start(self.store.clone(), deliver, stop, &shared.tracker),
+            recorder: Recorder::start(
+                self.store.clone(),
+                deliver,
+                shared.metrics.clone(),
+                stop,
+                &shared.tracker,
+            ),
+            in_hand: InHand::default(),
             limits: ClaimLimits {
                 owner: owner.to_owned(),
                 lease: plan.callback_timeout + deliver::LEASE_MARGIN,

@@ -40,7 +40,7 @@ const IDLE_PER_RECEIVER_MAX: usize = 4;
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
 /// How far an HTTP/2 receiver may send ahead of us on one answer, in bytes: an image of 10 MiB from 100 ms away takes
-/// 4 s, and 256 callbacks whose long answers are not read hold 64 MiB.
+/// 4 s, and 1,024 callbacks whose long answers are not read hold 256 MiB.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 
 /// How far an HTTP/2 receiver may send ahead of us on one connection, in bytes.

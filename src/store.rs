@@ -40,6 +40,7 @@ mod logins;
 mod moves;
 mod publications;
 mod pull;
+mod receivers;
 mod replays;
 mod sandbox;
 mod sealed;
@@ -54,7 +55,7 @@ pub use actions::{Acted, ActedOr, Cancellation, Retry};
 pub use audit::Recorded;
 pub use bridge::{ReportDoes, ReportTaken, Standing};
 pub use callback_list::{CallbackFilters, CallbackItem, CallbackPage};
-pub use callbacks::{CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
+pub use callbacks::{BreakersMoved, CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use check::AccountStanding;
 pub use due::{Due, Queue};
 pub use feed::{FeedPlace, FeedRead};
@@ -69,6 +70,7 @@ pub use logins::LOGIN_EXPIRED;
 pub use moves::{Composed, Move, Moved, Published, SWEEP_AFTER, Telling};
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use pull::{Beat, HandOut, HandedOut, Handing};
+pub use receivers::Receivers;
 pub use replays::{
     REPLAY_BATCH, REPLAY_MOST, REPLAY_PAUSE, REPLAYS_UNFINISHED_MAX, ReplayAsked, ReplayRange, ReplayRow,
 };

@@ -8,6 +8,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -20,7 +21,8 @@ use crate::telemetry::metrics::{Metrics, QueueReading};
 /// How long a walk sleeps when nothing is due: what another node accepted starts within it.
 const POLL: Duration = Duration::from_millis(800);
 
-/// How long a tenant rests at most whose claim came back empty or failed: its lanes are full, or somebody else was faster.
+/// How long a tenant rests whose claim came back empty or failed, unless it is known when something of it will be possible:
+/// its lanes are full, or somebody else was faster.
 pub const REST: Duration = Duration::from_millis(500);
 
 /// How many tenants one question returns.
@@ -69,6 +71,26 @@ pub struct Turn {
     pub taken: usize,
     /// How long the tenant rests if that was nothing.
     pub rest: Duration,
+}
+
+/// A tenant's rest after a turn in which nothing was taken.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    until: Instant,
+    /// If more of it becomes due meanwhile, it rests no longer than this.
+    least: Instant,
+    /// The newest of what was due then.
+    newest: Option<DateTime<Utc>>,
+}
+
+impl Rest {
+    fn of(due: &Due, rest: Duration, now: Instant) -> Self {
+        Self { until: now + rest, least: now + rest.min(REST), newest: due.newest }
+    }
+
+    fn until(&self, due: &Due) -> Instant {
+        if due.newest > self.newest { self.least } else { self.until }
+    }
 }
 
 /// Who has turns: workers and dispatchers.
@@ -129,13 +151,13 @@ impl Turns {
     pub async fn walk(self, taker: Arc<impl TakesTurns>) {
         let mut after = Uuid::nil();
         let mut taken_this_lap = 0;
-        let mut resting = HashMap::<Uuid, Instant>::new();
+        let mut resting = HashMap::<Uuid, Rest>::new();
         // When the next thing is due, as far as this lap has seen.
         let mut next = None::<Instant>;
         let (mut seen, last_lap) = (Seen::default(), self.show());
         while !self.stop.is_cancelled() {
             let woken = self.wake.woken();
-            resting.retain(|tenant, until| !woken.contains(tenant) && *until > self.clock.instant());
+            resting.retain(|tenant, rest| !woken.contains(tenant) && rest.until > self.clock.instant());
             let due = match self.store.tenants_due(self.queue, after, TENANTS_AT_ONCE, POLL).await {
                 Ok(due) => due,
                 Err(error) => {
@@ -149,11 +171,12 @@ impl Turns {
             after = due.last().filter(|_| !end_of_lap).map_or(Uuid::nil(), |last| last.tenant_id);
             for one in due {
                 let tenant_id = one.tenant_id;
+                let now = self.clock.instant();
                 let soon = match Duration::try_from_secs_f64(one.seconds) {
-                    Ok(wait) if !wait.is_zero() => Some(self.clock.instant() + wait),
-                    _ => resting.get(&tenant_id).copied(),
+                    Ok(wait) if !wait.is_zero() => Some(now + wait),
+                    _ => resting.get(&tenant_id).map(|rest| rest.until(&one)),
                 };
-                if let Some(soon) = soon {
+                if let Some(soon) = soon.filter(|soon| *soon > now) {
                     next = Some(next.map_or(soon, |next| next.min(soon)));
                     continue;
                 }
@@ -169,9 +192,9 @@ impl Turns {
                         REST
                     }
                 };
-                let until = self.clock.instant() + rest;
-                resting.insert(tenant_id, until);
-                next = Some(next.map_or(until, |next| next.min(until)));
+                let rest = Rest::of(&one, rest, self.clock.instant());
+                resting.insert(tenant_id, rest);
+                next = Some(next.map_or(rest.until, |next| next.min(rest.until)));
             }
             if end_of_lap {
                 *last_lap.lock().unwrap_or_else(PoisonError::into_inner) = mem::take(&mut seen);

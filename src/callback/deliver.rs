@@ -6,7 +6,10 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
+use super::breaker::Heard;
+use super::share::{InHand, Room};
 use super::signature::{SigningKey, signed_headers};
 use crate::clock::SharedClock;
 use crate::connector::sandbox;
@@ -14,19 +17,25 @@ use crate::fault;
 use crate::gather::{Bounds, Gatherer};
 use crate::outbound::{Answer, Call, CallError, Client, Limits, Method, retry_after};
 use crate::retry::{Schedule, jittered};
-use crate::store::{ClaimLimits, ClaimedCallback, Due, RecordedTry, Store, StoreError, Then};
+use crate::store::{
+    BreakersMoved, ClaimLimits, ClaimedCallback, Due, Receivers, RecordedTry, Store, StoreError, Then,
+};
 use crate::telemetry::metrics::Metrics;
 use crate::turns::{REST, TakesTurns, Turn, Wake};
 use crate::vault::Vault;
-
-/// How many deliveries one node has in hand at once: each waits for its receiver most of the time.
-pub const IN_HAND_MAX: usize = 256;
 
 /// How much of an answer is read and kept, in bytes.
 pub const ANSWER_HEAD_BYTES: usize = 1_024;
 
 /// What a delivery's lease lasts beyond its timeout.
 pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
+
+/// How long a tenant rests at most of which nothing can be sent: when its receivers are left alone for longer, or others are
+/// at it, it is looked after this often. What becomes due meanwhile ends the rest sooner.
+const REST_MOST: Duration = Duration::from_secs(5);
+
+/// The shortest rest of such a tenant: something has become due since, or somebody else was just at it.
+const REST_MIN: Duration = Duration::from_millis(20);
 
 /// Tries are recorded like outcomes are settled.
 const BOUNDS: Bounds = Bounds { queue: 1_024, queue_kib: 4_096, rows: 50, batch_kib: 1_024, writers: 2 };
@@ -43,13 +52,19 @@ pub struct Recorder {
 impl Recorder {
     /// Starts the writers; `deliver` is woken when lanes are free again.
     #[must_use]
-    pub fn start(store: Store, deliver: Wake, stop: CancellationToken, tracker: &TaskTracker) -> Self {
-        let writing = (store, deliver, stop);
+    pub fn start(
+        store: Store,
+        deliver: Wake,
+        metrics: Metrics,
+        stop: CancellationToken,
+        tracker: &TaskTracker,
+    ) -> Self {
+        let writing = (store, deliver, metrics, stop);
         let gatherer = Gatherer::start(BOUNDS, tracker, move |batch: Vec<RecordedTry>| {
-            let (store, deliver, stop) = writing.clone();
+            let (store, deliver, metrics, stop) = writing.clone();
             async move {
                 let answers = vec![(); batch.len()];
-                write(&store, &deliver, &stop, batch).await;
+                write(&store, &deliver, &metrics, &stop, batch).await;
                 answers
             }
         });
@@ -57,15 +72,25 @@ impl Recorder {
     }
 }
 
-async fn write(store: &Store, deliver: &Wake, stop: &CancellationToken, mut batch: Vec<RecordedTry>) {
+async fn write(
+    store: &Store,
+    deliver: &Wake,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+    mut batch: Vec<RecordedTry>,
+) {
     batch.sort_by_key(|one| one.tenant_id);
     let by_tenant = batch.chunk_by(|a, b| a.tenant_id == b.tenant_id);
     let mut parts = by_tenant.map(<[_]>::to_vec).collect::<Vec<_>>();
     while let Some(mut part) = parts.pop() {
         let tenant_id = part[0].tenant_id;
         match store.record_tries(tenant_id, &part).await {
-            Ok(()) => {
+            Ok(BreakersMoved { opened, closed }) => {
                 fault::point("callback.recorded", "");
+                metrics.breakers_moved(opened.len(), closed.len());
+                if !opened.is_empty() || !closed.is_empty() {
+                    tracing::warn!(%tenant_id, ?opened, ?closed, "receivers fail and are left alone, or are back");
+                }
                 deliver.wake(tenant_id);
             }
             Err(error) if error.is_passing() => {
@@ -96,6 +121,8 @@ pub struct Dispatcher {
     pub client: Client,
     /// Where tries are recorded.
     pub recorder: Recorder,
+    /// What is in hand, by tenant.
+    pub in_hand: InHand,
     /// How claims are made.
     pub limits: ClaimLimits,
     /// The waits before each try.
@@ -117,25 +144,40 @@ impl TakesTurns for Dispatcher {
         mut slots: OwnedSemaphorePermit,
     ) -> Result<Turn, StoreError> {
         let tenant_id = due.tenant_id;
+        let receivers = match self.in_hand.room(tenant_id) {
+            Room::All => Receivers::All,
+            Room::Proven => Receivers::Proven,
+            // It is woken when one of them is recorded.
+            Room::Nothing => return Ok(Turn { taken: 0, rest: REST }),
+        };
         // Read before anything is claimed: an unsigned callback cannot be sent. And at every turn: what is claimed after a
         // rotation is signed by it, on every node.
         let live = self.store.signing_keys(tenant_id, &self.vault).await?;
         let keys: Arc<[_]> = live.into_iter().map(|one| one.key).collect();
-        let claimed = self.store.claim_callbacks(tenant_id, &self.limits).await?;
+        let claimed = self.store.claim_callbacks(tenant_id, receivers, &self.limits).await?;
         let taken = claimed.len();
         for one in claimed {
-            let slot = slots.split(1);
+            let slot = (slots.split(1), self.in_hand.hold(tenant_id, one.proven));
             let (dispatcher, keys) = (self.clone(), keys.clone());
             self.tracker.spawn(async move {
                 let _slot = slot;
                 dispatcher.send(one, &keys).await;
             });
         }
-        Ok(Turn { taken, rest: REST })
+        let rest = if taken == 0 { self.rest(tenant_id, receivers).await? } else { REST };
+        Ok(Turn { taken, rest })
     }
 }
 
 impl Dispatcher {
+    /// How long a tenant rests of which nothing could be claimed: until a receiver is free for what waits for it. An open
+    /// breaker is asked about every few seconds by that, and not at every poll.
+    async fn rest(&self, tenant_id: Uuid, receivers: Receivers) -> Result<Duration, StoreError> {
+        let free = self.store.receiver_free(tenant_id, receivers).await?;
+        // Nothing waits but for what is under way: here that ends with a wake-up, on another node with none.
+        Ok(free.unwrap_or(REST).clamp(REST_MIN, REST_MOST))
+    }
+
     /// Whether an event is to be delivered twice, because its account of the sandbox says so. Of others nothing is asked.
     async fn tells_twice(&self, one: &ClaimedCallback) -> bool {
         if !is_of_sandbox(&one.body) {
@@ -169,7 +211,9 @@ impl Dispatcher {
         let tries = one.tries.saturating_add(1);
         let place = usize::try_from(tries - one.tries_before).unwrap_or(usize::MAX);
         let next = self.schedule.wait(place).map(|wait| jittered(wait, self.clock.fraction()));
-        let then = match then(answer.as_ref().ok().map(|answer| answer.status), next, asked) {
+        let status = answer.as_ref().ok().map(|answer| answer.status);
+        let heard = Heard::of(status, asked);
+        let then = match then(status, next, asked) {
             // As if the record of it had been lost.
             Then::Delivered if twice => Then::Again(Duration::ZERO),
             then => then,
@@ -184,7 +228,8 @@ impl Dispatcher {
             tracing::warn!(event_id = %one.event_id, tries, outcome, http_status, error, "callback not delivered");
         }
         let (tenant_id, event_id, fence) = (one.tenant_id, one.event_id, one.fence);
-        let record = RecordedTry { tenant_id, event_id, fence, took, http_status, answer_head, error, then };
+        let record =
+            RecordedTry { tenant_id, event_id, fence, took, http_status, answer_head, error, then, heard };
         // Not recorded: the service is stopping, and the lease will run out.
         let _ = self.recorder.gatherer.submit_patiently(record, 0).await;
     }

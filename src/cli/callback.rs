@@ -144,7 +144,9 @@ fn item(one: &Value) -> String {
 }
 
 fn callback(callback: &Value) -> String {
-    let head = ["event_id", "status", "url", "next_try_at"].map(|name| shown(callback, name)).join("  ");
+    let head = ["event_id", "status", "url", "next_try_at", "held_until"]
+        .map(|name| shown(callback, name))
+        .join("  ");
     let one = |one: &Value| {
         let said = ["at", "http_status", "duration_ms", "error"].map(|name| shown(one, name)).join("  ");
         format!("  {said}")

@@ -29,6 +29,10 @@ pub(super) struct CallbackView {
     /// When the next try is due; null when none is.
     #[schema(required)]
     pub next_try_at: Option<DateTime<Utc>>,
+    /// Until when nothing is sent to its receiver (scheme, host, port), since that asked for a pause or keeps failing; null
+    /// when it is not left alone. What is due by then is sent after it, and nothing of it counts as a try.
+    #[schema(required)]
+    pub held_until: Option<DateTime<Utc>>,
     /// When the event was written.
     pub created_at: DateTime<Utc>,
     /// When it was delivered or given up.
@@ -78,6 +82,7 @@ impl From<CallbackRow> for CallbackView {
             url: row.url,
             status: row.status,
             next_try_at: row.next_try_at,
+            held_until: row.held_until,
             created_at: row.created_at,
             ended_at: row.ended_at,
             body: raw_json(String::from_utf8_lossy(&row.body).into_owned()),

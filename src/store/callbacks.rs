@@ -6,9 +6,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-use super::{ClaimLimits, Store, StoreError};
+use super::{ClaimLimits, Receivers, Store, StoreError};
+use crate::callback::breaker::{FAILURES_MAX, Heard, OPEN_FIRST, OPEN_MAX, RECOVERY_PAUSE, Sign};
 use crate::callback::status::CallbackStatus;
-use crate::retry::interval;
+use crate::retry::{interval, jittered};
 
 /// The most tries that are shown of one callback, the newest: it may be replayed as often as anybody likes.
 const TRIES_MAX: i64 = 1_000;
@@ -32,6 +33,8 @@ pub struct ClaimedCallback {
     pub body: Vec<u8>,
     /// How long ago the event was written, in seconds.
     pub age_seconds: f64,
+    /// Whether its receiver's last answer was 2xx.
+    pub proven: bool,
 }
 
 /// What follows a try.
@@ -80,6 +83,17 @@ pub struct RecordedTry {
     pub error: Option<String>,
     /// What follows.
     pub then: Then,
+    /// What it says of the receiver.
+    pub heard: Heard,
+}
+
+/// What tries did to the breakers of receivers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BreakersMoved {
+    /// Receivers that are left alone from now on.
+    pub opened: Vec<String>,
+    /// Receivers that have come back.
+    pub closed: Vec<String>,
 }
 
 /// A callback as it is shown.
@@ -95,6 +109,8 @@ pub struct CallbackRow {
     pub status: String,
     /// When the next try is due, if one is.
     pub next_try_at: Option<DateTime<Utc>>,
+    /// Until when its receiver is left alone, if it waits for that.
+    pub held_until: Option<DateTime<Utc>>,
     /// When the event was written.
     pub created_at: DateTime<Utc>,
     /// When it ended.
@@ -122,9 +138,13 @@ impl Store {
     /// Claims due callbacks of one tenant, for each receiver that has a free lane as many as fit, and takes over those
     /// whose holder's lease ran out, each with its slot of the lane. Whether these arrived is unknown, so they are sent
     /// again: the receiver drops the second by its id.
+    ///
+    /// A receiver that is not proven has a lane of one. One that is left alone has a `free_at` that lies ahead, and what
+    /// is due for it keeps its place.
     pub async fn claim_callbacks(
         &self,
         tenant_id: Uuid,
+        receivers: Receivers,
         limits: &ClaimLimits,
     ) -> Result<Vec<ClaimedCallback>, StoreError> {
         let claimed = sqlx::query_as!(
@@ -140,14 +160,15 @@ impl Store {
                         AND c.receiver > due.receiver
                     ORDER BY c.tenant_id, c.receiver, c.due_at LIMIT 1) n
             ), free AS MATERIALIZED (
-                SELECT r.receiver, r.in_flight, r.max_in_flight - r.in_flight AS slots
+                SELECT r.receiver, r.in_flight, r.recovering,
+                    CASE WHEN r.proven THEN r.max_in_flight ELSE 1 END - r.in_flight AS slots
                 FROM due JOIN receivers r ON r.tenant_id = $1 AND r.receiver = due.receiver
                 WHERE due.due_at <= now() + $4::interval AND r.free_at <= now() + $4::interval
-                    AND r.in_flight < r.max_in_flight
+                    AND r.in_flight < CASE WHEN r.proven THEN r.max_in_flight ELSE 1 END AND (r.proven OR $5)
                 ORDER BY r.free_at LIMIT 16
                 FOR NO KEY UPDATE OF r SKIP LOCKED
             ), pick AS MATERIALIZED (
-                SELECT q.event_id, q.receiver, f.in_flight FROM free f CROSS JOIN LATERAL (
+                SELECT q.event_id, q.receiver, f.in_flight, f.recovering, f.slots FROM free f CROSS JOIN LATERAL (
                     SELECT c.event_id, c.receiver FROM callbacks c
                     WHERE c.tenant_id = $1 AND c.receiver = f.receiver AND c.status = 'pending'
                         AND c.lease_until IS NULL AND c.due_at <= now() + $4::interval
@@ -158,8 +179,11 @@ impl Store {
                 WHERE tenant_id = $1 AND lease_until IS NOT NULL AND lease_until <= now() + $4::interval
                 ORDER BY tenant_id, lease_until LIMIT 16 FOR UPDATE SKIP LOCKED
             ), took AS (
-                UPDATE receivers r SET in_flight = k.in_flight + k.n, free_at = now() + $4::interval
-                FROM (SELECT receiver, in_flight, count(*)::int AS n FROM pick GROUP BY 1, 2) k
+                -- One that has come back is paced until less is due for it than it may have.
+                UPDATE receivers r SET in_flight = k.in_flight + k.n,
+                    free_at = now() + $4::interval + CASE WHEN k.recovering THEN k.n ELSE 0 END * $6::interval,
+                    recovering = k.recovering AND (k.n >= k.slots OR (SELECT count(*) FROM pick) >= 16)
+                FROM (SELECT receiver, in_flight, recovering, slots, count(*)::int AS n FROM pick GROUP BY 1, 2, 3, 4) k
                 WHERE r.tenant_id = $1 AND r.receiver = k.receiver
             ), mine AS (
                 UPDATE callbacks c SET fence = c.fence + 1, lease_owner = $2,
@@ -170,33 +194,45 @@ impl Store {
                     SELECT event_id FROM pick UNION ALL SELECT event_id FROM left_behind))
                 RETURNING c.*
             )
-            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, m.tries_before, e.body,
+            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, m.tries_before, e.body, r.proven,
                 extract(epoch FROM now() + $4::interval - m.created_at)::float8 AS "age_seconds!"
-            FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id"#,
+            FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id
+            JOIN receivers r ON r.tenant_id = m.tenant_id AND r.receiver = m.receiver"#,
             tenant_id,
             limits.owner,
             interval(limits.lease) as _,
             self.clock.skew() as _,
+            receivers == Receivers::All,
+            interval(RECOVERY_PAUSE) as _,
         );
         Ok(claimed.fetch_all(&self.pool).await?)
     }
 
-    /// Records a batch of tries of one tenant and frees their lanes. A try whose fence has moved on is left out. What was
-    /// asked for again meanwhile is due at once, whatever came of the try, by a schedule that begins anew.
-    pub async fn record_tries(&self, tenant_id: Uuid, batch: &[RecordedTry]) -> Result<(), StoreError> {
+    /// Records a batch of tries of one tenant, frees their lanes, and keeps what they say of their receivers. A try whose
+    /// fence has moved on is left out. What was asked for again meanwhile is due at once, whatever came of the try, by a
+    /// schedule that begins anew.
+    ///
+    /// A breaker that is open counts only what was tried after its wait: what was under way when it opened says nothing
+    /// new. It closes with the first answer that is not 5xx.
+    pub async fn record_tries(
+        &self,
+        tenant_id: Uuid,
+        batch: &[RecordedTry],
+    ) -> Result<BreakersMoved, StoreError> {
         let wait = |then: Then| match then {
             Then::Again(wait) => interval(wait),
             _ => TimeDelta::zero(),
         };
-        sqlx::query!(
-            "WITH input AS MATERIALIZED (
+        let pause = |heard: Heard| interval(heard.pause.unwrap_or_default());
+        let rows = sqlx::query!(
+            r#"WITH input AS MATERIALIZED (
                 SELECT * FROM unnest($2::uuid[], $3::int[], $4::interval[], $5::int[], $6::bytea[], $7::text[],
-                    $8::text[], $9::interval[])
-                AS u(event_id, fence, took, http_status, answer_head, error, status, wait)
+                    $8::text[], $9::interval[], $11::boolean[], $12::boolean[], $13::interval[])
+                AS u(event_id, fence, took, http_status, answer_head, error, status, wait, well, failed, pause)
             ), locked AS MATERIALIZED (
                 SELECT c.event_id, i.fence, i.took, i.http_status, i.answer_head, i.error, c.replay_asked,
                     CASE WHEN c.replay_asked THEN 'pending' ELSE i.status END AS status,
-                    CASE WHEN c.replay_asked THEN '0' ELSE i.wait END AS wait
+                    CASE WHEN c.replay_asked THEN '0' ELSE i.wait END AS wait, i.well, i.failed, i.pause
                 FROM callbacks c JOIN input i ON i.event_id = c.event_id AND i.fence = c.fence
                 WHERE c.tenant_id = $1 AND c.lease_until IS NOT NULL
                 ORDER BY c.event_id FOR UPDATE OF c
@@ -207,18 +243,37 @@ impl Store {
                     lease_owner = NULL, lease_until = NULL,
                     ended_at = CASE WHEN l.status <> 'pending' THEN now() + $10::interval END
                 FROM locked l WHERE c.tenant_id = $1 AND c.event_id = l.event_id
-                RETURNING c.receiver
+                RETURNING c.receiver, l.well, l.failed, l.pause
             ), noted AS (
                 INSERT INTO callback_tries (tenant_id, event_id, fence, at, duration, http_status, answer_head, error)
                 SELECT $1, event_id, fence, now() + $10::interval - took, took, http_status, answer_head, error FROM locked
             ), freed AS MATERIALIZED (
-                SELECT receiver, count(*)::int AS n FROM moved GROUP BY 1
+                SELECT receiver, count(*)::int AS n, bool_or(well) AS well, bool_or(NOT failed) AS alive,
+                    count(*) FILTER (WHERE failed)::int AS failed, max(pause) AS pause
+                FROM moved GROUP BY 1
             ), lane_locks AS MATERIALIZED (
-                SELECT r.receiver FROM receivers r JOIN freed USING (receiver)
+                SELECT r.receiver, r.in_flight, r.failures, r.proven, r.free_at, f.n, f.well, f.alive, f.failed, f.pause
+                FROM receivers r JOIN freed f USING (receiver)
                 WHERE r.tenant_id = $1 ORDER BY r.receiver FOR NO KEY UPDATE OF r
+            ), judged AS MATERIALIZED (
+                SELECT *, CASE WHEN alive THEN 0
+                    WHEN failures < $14 THEN least(failures + failed, $14)
+                    WHEN failed > 0 AND free_at <= now() + $10::interval THEN least(failures + 1, $14 + 16)
+                    ELSE failures END AS failures_now
+                FROM lane_locks
+            ), updated AS (
+                UPDATE receivers r SET in_flight = j.in_flight - j.n, failures = j.failures_now,
+                    proven = j.failures_now = 0 AND (j.well OR j.proven),
+                    recovering = r.recovering OR j.alive AND j.failures >= $14,
+                    free_at = CASE WHEN j.alive AND j.failures >= $14 THEN now() + $10::interval + j.pause
+                        WHEN j.failures_now >= $14 AND j.free_at <= now() + $10::interval THEN now() + $10::interval
+                            + greatest(j.pause, least($15::interval * power(2, j.failures_now - $14), $16::interval))
+                        WHEN j.pause > '0' THEN greatest(j.free_at, now() + $10::interval + j.pause)
+                        ELSE j.free_at END
+                FROM judged j WHERE r.tenant_id = $1 AND r.receiver = j.receiver
             )
-            UPDATE receivers r SET in_flight = r.in_flight - f.n FROM freed f
-            WHERE r.tenant_id = $1 AND r.receiver = f.receiver AND (SELECT count(*) FROM lane_locks) >= 0",
+            SELECT receiver, failures_now > 0 AS "opened!" FROM judged
+            WHERE (failures >= $14) <> (failures_now >= $14) ORDER BY receiver"#,
             tenant_id,
             &batch.iter().map(|one| one.event_id).collect::<Vec<_>>(),
             &batch.iter().map(|one| one.fence).collect::<Vec<_>>(),
@@ -229,10 +284,20 @@ impl Store {
             &batch.iter().map(|one| one.then.status()).collect::<Vec<_>>() as &[&str],
             &batch.iter().map(|one| wait(one.then)).collect::<Vec<_>>() as &[TimeDelta],
             self.clock.skew() as _,
+            &batch.iter().map(|one| one.heard.sign == Sign::Well).collect::<Vec<_>>(),
+            &batch.iter().map(|one| one.heard.sign == Sign::Failed).collect::<Vec<_>>(),
+            &batch.iter().map(|one| pause(one.heard)).collect::<Vec<_>>() as &[TimeDelta],
+            FAILURES_MAX,
+            interval(jittered(OPEN_FIRST, self.clock.fraction())) as _,
+            interval(jittered(OPEN_MAX, self.clock.fraction())) as _,
         )
-        .execute(&self.pool)
+        .fetch_all(&self.pool)
         .await?;
-        Ok(())
+        let mut moved = BreakersMoved::default();
+        for row in rows {
+            if row.opened { moved.opened.push(row.receiver) } else { moved.closed.push(row.receiver) }
+        }
+        Ok(moved)
     }
 
     /// The settings of the account that an event is about, if it is one of that platform that is not hidden.
@@ -260,8 +325,9 @@ impl Store {
         // One statement: a try and the state that it led to are seen together or not at all.
         let rows = sqlx::query!(
             r#"SELECT c.event_id, e.body, c.url, c.status, CASE WHEN c.status = 'pending' THEN c.due_at END AS next_try_at,
+                CASE WHEN c.status = 'pending' AND r.free_at > now() + $4::interval THEN r.free_at END AS held_until,
                 c.created_at, c.ended_at, t.at AS "at?", t.duration AS "duration?", t.http_status, t.answer_head, t.error
-            FROM callbacks c JOIN events e USING (tenant_id, event_id)
+            FROM callbacks c JOIN events e USING (tenant_id, event_id) JOIN receivers r USING (tenant_id, receiver)
             LEFT JOIN (
                 SELECT * FROM callback_tries t WHERE t.tenant_id = $1 AND t.event_id = $2
                 ORDER BY t.tenant_id, t.event_id, t.fence DESC LIMIT $3) t USING (tenant_id, event_id)
@@ -269,6 +335,7 @@ impl Store {
             tenant_id,
             event_id,
             TRIES_MAX,
+            self.clock.skew() as _,
         )
         .fetch_all(&self.pool)
         .await?;
@@ -280,6 +347,7 @@ impl Store {
                 url: row.url,
                 status: row.status,
                 next_try_at: row.next_try_at,
+                held_until: row.held_until,
                 created_at: row.created_at,
                 ended_at: row.ended_at,
                 tries: Vec::new(),

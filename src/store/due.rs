@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::{Store, StoreError};
@@ -46,6 +47,8 @@ pub struct Due {
     pub resuming: bool,
     /// Whether robots fetch articles of accounts of it: what none has reported for a day is to be given up.
     pub pulled: bool,
+    /// When the newest of what is due became due: it moves when something more does. Of callbacks only.
+    pub newest: Option<DateTime<Utc>>,
 }
 
 impl Store {
@@ -70,7 +73,8 @@ impl Store {
                         CASE WHEN l.resuming THEN 0 ELSE extract(epoch FROM l.at - now() - $3::interval) END::float8 AS "seconds!",
                         l.parked AS "parked!", coalesce(l.sweep_at <= now() + $3::interval, false) AS "sweeping!",
                         l.resuming AS "resuming!",
-                        EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.pull) AS "pulled!"
+                        EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.pull) AS "pulled!",
+                        NULL::timestamptz AS newest
                     FROM tenants t CROSS JOIN LATERAL (SELECT s.sweep_at, least(s.sweep_at,
                             (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
                                 AND p.status = 'running' ORDER BY p.tenant_id, p.lease_until LIMIT 1),
@@ -97,7 +101,10 @@ impl Store {
                 sqlx::query_as!(
                     Due,
                     r#"SELECT t.tenant_id, extract(epoch FROM l.at - now() - $3::interval)::float8 AS "seconds!", false AS "parked!",
-                        false AS "sweeping!", false AS "resuming!", false AS "pulled!"
+                        false AS "sweeping!", false AS "resuming!", false AS "pulled!",
+                        (SELECT c.due_at FROM callbacks c WHERE c.tenant_id = t.tenant_id AND c.status = 'pending'
+                            AND c.lease_until IS NULL AND c.fence >= 0 AND c.due_at <= now() + $3::interval
+                            ORDER BY c.tenant_id DESC, c.due_at DESC LIMIT 1) AS newest
                     FROM tenants t CROSS JOIN LATERAL (SELECT least(
                         (SELECT c.lease_until FROM callbacks c WHERE c.tenant_id = t.tenant_id
                             AND c.lease_until IS NOT NULL ORDER BY c.tenant_id, c.lease_until LIMIT 1),
@@ -117,7 +124,7 @@ impl Store {
                 sqlx::query_as!(
                     Due,
                     r#"SELECT t.tenant_id, extract(epoch FROM l.due_at - now() - $3::interval)::float8 AS "seconds!", false AS "parked!",
-                        false AS "sweeping!", false AS "resuming!", false AS "pulled!"
+                        false AS "sweeping!", false AS "resuming!", false AS "pulled!", NULL::timestamptz AS newest
                     FROM tenants t CROSS JOIN LATERAL (
                         SELECT r.due_at FROM replays r WHERE r.tenant_id = t.tenant_id AND r.finished_at IS NULL
                         ORDER BY r.tenant_id, r.replay_id LIMIT 1) l

@@ -68,10 +68,11 @@ pub struct ReplayRow {
 }
 
 impl Store {
-    /// Makes a callback due again, whatever its status; false if there is none.
+    /// Makes a callback due again, whatever its status and however its receiver does; false if there is none.
     pub async fn replay_callback(&self, tenant_id: Uuid, event_id: Uuid) -> Result<bool, StoreError> {
         let mut transaction = self.pool.begin().await?;
         let replayed = self.send_again(tenant_id, &[event_id], &mut transaction).await?;
+        self.let_through(tenant_id, event_id, &mut transaction).await?;
         transaction.commit().await?;
         Ok(replayed > 0)
     }

@@ -12,11 +12,13 @@
 //! | `publish_in_hand` | gauge | `queue` | slots that are taken |
 //! | `publish_outcomes_total` | counter | `platform`, `verdict` | runs of publications that ended |
 //! | `publish_callback_tries_total` | counter | `outcome` | tries of callbacks that ended |
+//! | `publish_breakers_moved_total` | counter | `to` | breakers of receivers that opened or closed |
+//! | `publish_breakers_open` | gauge | – | receivers that are left alone because they keep failing |
 //! | `publish_callback_lag_seconds` | histogram | – | from an event's writing to its first try |
 //! | `publish_pool_connections` | gauge | `pool`, `state` | connections to the database |
 //!
 //! Counts are of this process since its start, so they are summed over nodes. The two about a queue are what this
-//! node's walk saw of the whole database: of these, take the largest. A node shows what its roles have.
+//! node's walk saw of the whole database, and so are open breakers: of these, take the largest. A node shows what its roles have.
 //!
 //! Every label's values come from a closed set: a caller cannot make a new series. No tenant, account or article is
 //! named, but how much is published is nobody else's business: `/metrics` asks for no key and belongs on a private
@@ -36,8 +38,9 @@ use tokio_util::sync::CancellationToken;
 mod catalogue;
 
 pub use catalogue::{
-    ACCEPT_BATCH, ACCEPT_WAITING, ALL, CALLBACK_LAG, CALLBACK_TRIES, FEED_WAITING, HTTP_DURATION,
-    HTTP_REQUESTS, IN_HAND, Kind, Metric, OUTCOMES, POOL, QUEUE_AGE, QUEUE_TENANTS,
+    ACCEPT_BATCH, ACCEPT_WAITING, ALL, BREAKERS_MOVED, BREAKERS_OPEN, CALLBACK_LAG, CALLBACK_TRIES,
+    FEED_WAITING, HTTP_DURATION, HTTP_REQUESTS, IN_HAND, Kind, Metric, OUTCOMES, POOL, QUEUE_AGE,
+    QUEUE_TENANTS,
 };
 
 /// How an answer with metrics says what it is.
@@ -141,6 +144,9 @@ impl Metrics {
         outcomes: &[&'static str],
     ) {
         self.record(|| {
+            for to in ["open", "closed"] {
+                counter!(BREAKERS_MOVED.name, "to" => to).increment(0);
+            }
             for outcome in outcomes {
                 counter!(CALLBACK_TRIES.name, "outcome" => *outcome).increment(0);
             }
@@ -165,6 +171,20 @@ impl Metrics {
     /// A try of a callback ended: `outcome` is the callback's status from now on.
     pub fn callback_tried(&self, outcome: &'static str) {
         self.record(|| counter!(CALLBACK_TRIES.name, "outcome" => outcome).increment(1));
+    }
+
+    /// So many breakers of receivers opened and closed.
+    pub fn breakers_moved(&self, opened: usize, closed: usize) {
+        self.record(|| {
+            for (to, moved) in [("open", opened), ("closed", closed)] {
+                counter!(BREAKERS_MOVED.name, "to" => to).increment(u64::try_from(moved).unwrap_or(u64::MAX));
+            }
+        });
+    }
+
+    /// So many breakers are open.
+    pub fn breakers_open(&self, open: u32) {
+        self.record(|| gauge!(BREAKERS_OPEN.name).set(open));
     }
 
     /// How many articles wait for a writer is read from `waiting`, at every scrape.

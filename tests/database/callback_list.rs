@@ -165,7 +165,11 @@ async fn a_page_touches_few_rows_however_much_was_delivered() {
             }
             let claim = async |store: &Store| {
                 store
-                    .claim_callbacks(world.tenant.tenant_id, &crate::harness::limits("w"))
+                    .claim_callbacks(
+                        world.tenant.tenant_id,
+                        publish_ingest::store::Receivers::All,
+                        &crate::harness::limits("w"),
+                    )
                     .await
                     .unwrap()
                     .len()

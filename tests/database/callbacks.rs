@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use publish_ingest::callback::breaker::Heard;
 use publish_ingest::clock::Clock;
-use publish_ingest::store::{ClaimedCallback, RecordedTry, Then};
+use publish_ingest::store::{ClaimedCallback, Receivers, RecordedTry, Then};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -221,7 +222,8 @@ pub(crate) async fn due_callback(world: &World, url: &str) -> ClaimedCallback {
     world.accept(&[task]).await;
     let one = world.claim("w").await.remove(0);
     assert!(world.settler().settle(success(&one)).await);
-    let mut claimed = world.store.claim_callbacks(one.tenant_id, &limits("dead")).await.unwrap();
+    let mut claimed =
+        world.store.claim_callbacks(one.tenant_id, Receivers::All, &limits("dead")).await.unwrap();
     assert_eq!(claimed.len(), 1);
     claimed.remove(0)
 }
@@ -236,6 +238,7 @@ pub(crate) fn try_of(one: &ClaimedCallback, then: Then) -> RecordedTry {
         answer_head: None,
         error: None,
         then,
+        heard: Heard::of(Some(200), None),
     }
 }
 
@@ -245,13 +248,20 @@ async fn what_a_dispatcher_left_behind_is_sent_again() {
         let receiver = Receiver::start([]).await;
         let old = due_callback(world, &receiver.url).await;
         // Held by a lease, it is not claimed again, nor taken over too early.
-        let again = world.store.claim_callbacks(old.tenant_id, &limits("other")).await.unwrap();
+        let again =
+            world.store.claim_callbacks(old.tenant_id, Receivers::All, &limits("other")).await.unwrap();
         assert!(again.is_empty());
         world.advance(25);
-        let early = world.store.claim_callbacks(old.tenant_id, &limits("other")).await.unwrap();
+        let early =
+            world.store.claim_callbacks(old.tenant_id, Receivers::All, &limits("other")).await.unwrap();
         assert!(early.is_empty());
         world.advance(6);
-        let new = world.store.claim_callbacks(old.tenant_id, &limits("new")).await.unwrap().remove(0);
+        let new = world
+            .store
+            .claim_callbacks(old.tenant_id, Receivers::All, &limits("new"))
+            .await
+            .unwrap()
+            .remove(0);
         assert_eq!((new.event_id, new.fence), (old.event_id, old.fence + 1));
         // The old holder wakes up, and changes nothing.
         world.store.record_tries(old.tenant_id, &[try_of(&old, Then::Delivered)]).await.unwrap();
@@ -281,26 +291,29 @@ async fn what_a_dispatcher_left_behind_is_sent_again() {
 async fn a_slow_receiver_delays_nobody_elses_callbacks() {
     in_world(async |world: &World| {
         let gate = Arc::new(Semaphore::new(0));
-        let slow = Receiver::start_with([], Answer::status(200).behind(&gate)).await;
+        let slow = Receiver::start_with([Answer::status(200)], Answer::status(200).behind(&gate)).await;
         let quick = Receiver::start([]).await;
         let api = world.start().await;
+        // One that has answered well gets more than one call at a time.
+        publish_to(&api, "proven", &slow).await;
+        tried(&api, &slow, 1).await;
         let articles = 24;
         for n in 0..articles {
             publish_to(&api, &format!("slow-{n}"), &slow).await;
         }
         // As many as its lane takes are under way, and stay there.
-        slow.first(16).await;
+        slow.first(17).await;
         publish_to(&api, "quick", &quick).await;
         assert_eq!(tried(&api, &quick, 1).await["status"], "delivered");
         let other = world.another_tenant("other").await;
         let theirs = api.with_key(&world.key(other.tenant_id, &publish_ingest::tenant::Scope::ALL).await);
         publish_to(&theirs, "theirs", &quick).await;
         quick.first(2).await;
-        assert_eq!(slow.count(), 16);
+        assert_eq!(slow.count(), 17);
         gate.add_permits(articles);
-        slow.first(articles).await;
+        slow.first(articles + 1).await;
         world.until("SELECT count(*) FROM callbacks WHERE status <> 'delivered'", 0).await;
-        assert_eq!(slow.count(), articles);
+        assert_eq!(slow.count(), articles + 1);
     })
     .await;
 }

@@ -207,17 +207,24 @@ async fn a_queue_shows_for_how_long_its_oldest_waits() {
 async fn what_is_in_hand_is_shown() {
     in_world(async |world: &World| {
         let gate = Arc::new(Semaphore::new(0));
-        let receiver = Receiver::start_with([], Answer::status(200).behind(&gate)).await;
+        let receiver = Receiver::start_with([Answer::status(200)], Answer::status(200).behind(&gate)).await;
         let api = world.start().await;
+        let publish = async |id: &str| {
+            api.publish(&article_with(id, json!({"callback_url": receiver.url}))).await.ok();
+        };
+        // One that has answered well gets more than one call at a time.
+        publish("proven").await;
+        let event_id = receiver.first(1).await[0].header("webhook-id");
+        api.tried(&event_id, 1).await;
         for n in 0..3 {
-            api.publish(&article_with(&format!("a{n}"), json!({"callback_url": receiver.url}))).await.ok();
+            publish(&format!("a{n}")).await;
         }
-        receiver.first(3).await;
+        receiver.first(4).await;
         let in_hand = r#"publish_in_hand{queue="callbacks"}"#;
         becomes(&api, in_hand, |slots| (slots - 3.0).abs() < f64::EPSILON).await;
         gate.add_permits(3);
         becomes(&api, in_hand, |slots| slots == 0.0).await;
-        is(Scrape::of(&api).await.value(r#"publish_callback_tries_total{outcome="delivered"}"#), 3);
+        is(Scrape::of(&api).await.value(r#"publish_callback_tries_total{outcome="delivered"}"#), 4);
     })
     .await;
 }

@@ -74,7 +74,7 @@ impl Received {
 
 struct Shared {
     script: Mutex<VecDeque<Answer>>,
-    otherwise: Answer,
+    otherwise: Mutex<Answer>,
     received: watch::Sender<Vec<Received>>,
 }
 
@@ -93,7 +93,7 @@ impl Receiver {
 
     /// Answers by the script, and `otherwise` when that is over.
     pub(crate) async fn start_with(script: impl IntoIterator<Item = Answer>, otherwise: Answer) -> Self {
-        let script = Mutex::new(script.into_iter().collect());
+        let (script, otherwise) = (Mutex::new(script.into_iter().collect()), Mutex::new(otherwise));
         let shared = Arc::new(Shared { script, otherwise, received: watch::Sender::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -109,6 +109,11 @@ impl Receiver {
         within(&format!("callback {n}"), enough).await.unwrap().to_vec()
     }
 
+    /// Answers like that from now on, when the script is over.
+    pub(crate) fn answers(&self, answer: Answer) {
+        *self.shared.otherwise.lock().unwrap() = answer;
+    }
+
     /// What was received so far.
     pub(crate) fn count(&self) -> usize {
         self.shared.received.borrow().len()
@@ -122,7 +127,8 @@ impl Drop for Receiver {
 }
 
 async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
-    let answer = shared.script.lock().unwrap().pop_front().unwrap_or_else(|| shared.otherwise.clone());
+    let answer =
+        shared.script.lock().unwrap().pop_front().unwrap_or_else(|| shared.otherwise.lock().unwrap().clone());
     shared.received.send_modify(|received| received.push(Received { headers, body }));
     if let Some(gate) = &answer.gate {
         gate.acquire().await.unwrap().forget();

@@ -7,7 +7,7 @@ use publish_ingest::callback::status::CallbackStatus;
 use publish_ingest::clock::Clock as _;
 use publish_ingest::config::Roles;
 use publish_ingest::store::{
-    REPLAY_BATCH, REPLAYS_UNFINISHED_MAX, RecordedTry, ReplayAsked, ReplayRange, ReplayRow, Then,
+    REPLAY_BATCH, REPLAYS_UNFINISHED_MAX, Receivers, RecordedTry, ReplayAsked, ReplayRange, ReplayRow, Then,
 };
 use publish_ingest::tenant::Scope;
 use serde_json::{Value, json};
@@ -133,14 +133,24 @@ async fn what_a_dead_dispatcher_was_sending_is_sent_once_by_its_successor() {
         let row = "SELECT concat_ws(' ', status, tries, tries_before, replay_asked) FROM callbacks";
         assert_eq!(world.text(row).await, "pending 0 0 t");
         world.advance(31);
-        let new = world.store.claim_callbacks(old.tenant_id, &limits("new")).await.unwrap().remove(0);
+        let new = world
+            .store
+            .claim_callbacks(old.tenant_id, Receivers::All, &limits("new"))
+            .await
+            .unwrap()
+            .remove(0);
         let again =
             RecordedTry { then: Then::Again(std::time::Duration::ZERO), ..try_of(&new, Then::Delivered) };
         world.store.record_tries(new.tenant_id, &[again]).await.unwrap();
         assert_eq!(world.text(row).await, "pending 1 0 f");
         // The schedule goes on from there, and a replay begins it anew.
         assert!(world.store.replay_callback(old.tenant_id, old.event_id).await.unwrap());
-        let third = world.store.claim_callbacks(old.tenant_id, &limits("new")).await.unwrap().remove(0);
+        let third = world
+            .store
+            .claim_callbacks(old.tenant_id, Receivers::All, &limits("new"))
+            .await
+            .unwrap()
+            .remove(0);
         assert_eq!((third.tries, third.tries_before), (1, 1));
         world.store.record_tries(new.tenant_id, &[try_of(&third, Then::Delivered)]).await.unwrap();
         assert_eq!(world.text(row).await, "delivered 2 1 f");

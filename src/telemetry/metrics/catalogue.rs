@@ -91,7 +91,8 @@ pub const QUEUE_AGE: Metric = Metric {
     unit: Unit::Seconds,
     labels: &["queue"],
     help: "For how long the oldest of what is due has been due, in the whole database, as of this node's last lap \
-           and grown since; 0: nothing is due. What waits for its account's pace is due as well.",
+           and grown since; 0: nothing is due. What waits for its account's pace, or for a receiver that is left alone, \
+           is due as well.",
 };
 
 /// Tenants with work.
@@ -133,6 +134,26 @@ pub const CALLBACK_TRIES: Metric = Metric {
     help: "Tries of callbacks that ended, by the callback's status from then on; pending: it is tried again.",
 };
 
+/// Breakers moved.
+pub const BREAKERS_MOVED: Metric = Metric {
+    name: "publish_breakers_moved_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["to"],
+    help: "Breakers of receivers of callbacks that opened (the receiver kept failing, and is left alone but for probes) \
+           and closed (it is back), as this node recorded it.",
+};
+
+/// Breakers open.
+pub const BREAKERS_OPEN: Metric = Metric {
+    name: "publish_breakers_open",
+    kind: Kind::Gauge,
+    unit: Unit::Count,
+    labels: &[],
+    help: "Receivers of callbacks that keep failing and are left alone but for probes, in the whole database, as of \
+           this node's look at most 15 s ago.",
+};
+
 /// How late callbacks are.
 pub const CALLBACK_LAG: Metric = Metric {
     name: "publish_callback_lag_seconds",
@@ -154,7 +175,7 @@ pub const POOL: Metric = Metric {
 };
 
 /// All of them.
-pub const ALL: [Metric; 12] = [
+pub const ALL: [Metric; 14] = [
     HTTP_REQUESTS,
     HTTP_DURATION,
     ACCEPT_BATCH,
@@ -165,6 +186,8 @@ pub const ALL: [Metric; 12] = [
     IN_HAND,
     OUTCOMES,
     CALLBACK_TRIES,
+    BREAKERS_MOVED,
+    BREAKERS_OPEN,
     CALLBACK_LAG,
     POOL,
 ];
