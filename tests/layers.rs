@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from top to bottom; a file belongs to the room with the longest name that fits it.
-const ROOMS: [&str; 30] = [
+const ROOMS: [&str; 31] = [
     "main",
     "cli",
     "lifecycle",
@@ -32,6 +32,7 @@ const ROOMS: [&str; 30] = [
     "json",
     "local_postgres",
     "config",
+    "inbound",
     "vault",
     "telemetry",
     "retry",
