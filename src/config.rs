@@ -14,9 +14,14 @@ use clap::Args;
 use ipnet::IpNet;
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::inbound::Limits;
 use crate::retry::{BadSchedule, Schedule, duration};
 use crate::telemetry::{LogFilter, LogFormat};
 use crate::vault::{BadMasterKey, MasterKeys};
+
+mod inbound;
+
+use inbound::GivenInbound;
 
 /// The shortest lease: a call to a platform may take half of it.
 pub const LEASE_MIN: Duration = Duration::from_secs(2);
@@ -67,6 +72,9 @@ pub struct Given {
     /// The largest body of a request: bytes, or a number with KiB or MiB
     #[arg(long, env = "PUBLISH_BODY_LIMIT", default_value = "2MiB", value_name = "SIZE")]
     body_limit: String,
+
+    #[command(flatten)]
+    inbound: GivenInbound,
 
     /// How long a publication is held, at least 2s; a call to a platform ends within half of it
     #[arg(long, env = "PUBLISH_LEASE", default_value = "30s", value_name = "DURATION")]
@@ -149,6 +157,8 @@ pub struct Settings {
     pub site_url: Option<String>,
     /// The largest body of a request.
     pub body_limit: Size,
+    /// How much callers may take.
+    pub inbound: Limits,
     /// How long a publication is held, at least [`LEASE_MIN`].
     pub lease: Duration,
     /// The waits before each try of a callback, at least one.
@@ -206,6 +216,7 @@ impl Settings {
         let allow_http = bad.read("PUBLISH_ALLOW_HTTP", optional(allow_http, truth));
         let (site_root, site_url) = bad.site(given, runs, roles, looks);
         let body_limit = bad.read("PUBLISH_BODY_LIMIT", given.body_limit.parse());
+        let inbound = given.inbound.read(&mut bad);
         let lease = bad.read("PUBLISH_LEASE", lease(&given.lease));
         let callback_schedule =
             bad.read("PUBLISH_CALLBACK_SCHEDULE", callback_schedule(&given.callback_schedule));
@@ -225,6 +236,7 @@ impl Settings {
                 site_root,
                 site_url,
                 body_limit: body_limit?,
+                inbound: inbound?,
                 lease: lease?,
                 callback_schedule: callback_schedule?,
                 callback_timeout: callback_timeout?,

@@ -25,6 +25,7 @@ use crate::vault::Vault;
 mod accounts;
 mod admission;
 mod batch;
+mod bounds;
 mod bridge;
 mod callback_list;
 mod callbacks;
@@ -51,6 +52,7 @@ mod task_requests;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
+pub use bounds::{Bounds, refusal};
 pub use health::Readiness;
 pub use problem::{Kind, Problem};
 
@@ -79,6 +81,8 @@ pub struct AppState {
     pub policy: Arc<Policy>,
     /// The largest body, in bytes; of a batch: the largest article.
     pub body_limit: usize,
+    /// What keeps requests within bounds before they are read.
+    pub bounds: Bounds,
     /// Counts requests, and is what `/metrics` shows.
     pub metrics: Metrics,
     /// Time and chance.
@@ -181,33 +185,41 @@ async fn openapi_json() -> impl IntoResponse {
 
 /// The service's routes, and `more` beside them, all behind the same layers.
 pub fn router(state: AppState, more: Router) -> Router {
-    let (metrics, clock) = (state.metrics.clone(), state.clock.clone());
+    let outer =
+        Outer { bounds: state.bounds.clone(), metrics: state.metrics.clone(), clock: state.clock.clone() };
     let (routes, _) = described().split_for_parts();
     let routes = routes.with_state(state).merge(more);
-    behind_layers(routes, "there is no such route; see /openapi.json", metrics, clock)
+    behind_layers(routes, "there is no such route; see /openapi.json", outer)
 }
 
 /// What a node without the role `api` serves: how it is, and `more` beside that.
-pub fn router_without_api(
-    readiness: Readiness,
-    metrics: Metrics,
-    more: Router,
-    clock: SharedClock,
-) -> Router {
+pub fn router_without_api(readiness: Readiness, more: Router, outer: Outer) -> Router {
     let health = Router::new().route("/healthz", get(health::healthz)).route("/readyz", get(health::readyz));
-    let measured = Router::new().route("/metrics", get(metrics::metrics)).with_state(metrics.clone());
+    let measured = Router::new().route("/metrics", get(metrics::metrics)).with_state(outer.metrics.clone());
     let elsewhere =
         "this node does not answer requests, since it has not the role api (PUBLISH_ROLES): ask one that has";
-    behind_layers(health.with_state(readiness).merge(measured).merge(more), elsewhere, metrics, clock)
+    behind_layers(health.with_state(readiness).merge(measured).merge(more), elsewhere, outer)
 }
 
-fn behind_layers(routes: Router, no_route: &'static str, metrics: Metrics, clock: SharedClock) -> Router {
+/// What every request passes, whatever the node does.
+pub struct Outer {
+    /// Keep requests within bounds.
+    pub bounds: Bounds,
+    /// Counts requests.
+    pub metrics: Metrics,
+    /// Names and measures them.
+    pub clock: SharedClock,
+}
+
+fn behind_layers(routes: Router, no_route: &'static str, outer: Outer) -> Router {
+    let Outer { bounds, metrics, clock } = outer;
     routes
         .fallback(async move || Problem::new(Kind::NotFound, no_route))
         .method_not_allowed_fallback(|| async {
             Problem::new(Kind::MethodNotAllowed, "see the header Allow for the methods of this route")
         })
         .layer(CatchPanicLayer::custom(admission::panicked))
+        .layer(middleware::from_fn_with_state(bounds, bounds::keep))
         .layer(middleware::from_fn_with_state(clock.clone(), admission::name_request))
         // The outermost, so that it sees the status that goes out, and all of the time.
         .layer(middleware::from_fn_with_state((metrics, clock), metrics::count))

@@ -10,6 +10,10 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+/// How deep values may lie in each other, each object and list a level: what receivers' parsers commonly take is 100 and
+/// more, and nobody's data comes near.
+pub const DEPTH_MAX: usize = 64;
+
 /// Why a text is not JSON that we read; the sentence says where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -100,13 +104,25 @@ impl<'de> Visitor<'de> for Items {
     }
 }
 
-/// Reads a whole value and refuses a duplicate key at any depth; nesting is bounded by `serde_json` (128 levels).
+/// Reads a whole value and refuses a duplicate key at any depth, and values deeper than [`DEPTH_MAX`].
 pub fn check(raw: &RawValue) -> Result<(), InvalidJson> {
     let mut reader = serde_json::Deserializer::from_str(raw.get());
-    Ok(Checked.deserialize(&mut reader)?)
+    Ok(Checked { levels_left: DEPTH_MAX }.deserialize(&mut reader)?)
 }
 
-struct Checked;
+#[derive(Clone, Copy)]
+struct Checked {
+    levels_left: usize,
+}
+
+impl Checked {
+    /// What checks a value within this one.
+    fn deeper<E: Error>(self) -> Result<Self, E> {
+        let too_deep =
+            || E::custom(format_args!("values lie more than {DEPTH_MAX} levels deep in each other"));
+        Ok(Self { levels_left: self.levels_left.checked_sub(1).ok_or_else(too_deep)? })
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Checked {
     type Value = ();
@@ -148,11 +164,13 @@ impl<'de> Visitor<'de> for Checked {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while seq.next_element_seed(Checked)?.is_some() {}
+        let deeper = self.deeper()?;
+        while seq.next_element_seed(deeper)?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let deeper = self.deeper()?;
         let mut seen = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             if seen.contains(&key) {
@@ -160,7 +178,7 @@ impl<'de> Visitor<'de> for Checked {
                 return Err(duplicate(&key));
             }
             seen.insert(key);
-            map.next_value_seed(Checked)?;
+            map.next_value_seed(deeper)?;
         }
         Ok(())
     }
@@ -254,8 +272,18 @@ mod tests {
     fn duplicate_keys_are_refused_at_any_depth() {
         assert_eq!(check(&raw(r#"{"a":{"b":1},"c":{"b":[true,null,-1,2.5,"x"]}}"#)), Ok(()));
         assert!(check(&raw(r#"[{"a":{"b":1,"b":2}}]"#)).is_err());
-        let deep = "[".repeat(200) + &"]".repeat(200);
-        assert!(check(&raw(&deep)).is_err());
+    }
+
+    #[test]
+    fn depth_has_a_limit() {
+        let lists = |depth| check(&raw(&("[".repeat(depth) + &"]".repeat(depth))));
+        assert_eq!(lists(DEPTH_MAX), Ok(()));
+        assert!(lists(DEPTH_MAX + 1).unwrap_err().0.contains("more than 64 levels deep"));
+        let objects = |depth| check(&raw(&("{\"a\":".repeat(depth) + "1" + &"}".repeat(depth))));
+        assert_eq!(objects(DEPTH_MAX), Ok(()));
+        assert!(objects(DEPTH_MAX + 1).is_err());
+        // As deep as a body can be: refused without a stack as deep.
+        assert!(object("[".repeat(2 * 1024 * 1024).as_bytes()).is_err());
     }
 
     #[test]

@@ -84,6 +84,7 @@
 //! | [`task::act`], [`task::marker`], [`task::pull`], [`task::state`] | what callers may do to a task, an article's mark, what a robot gets, the states: pure |
 //! | [`article`], [`account`], [`tenant`] | parsed values: what exists is valid |
 //! | [`fields`], [`json`] | the fields of a JSON body, and all that is wrong with them; JSON read strictly |
+//! | [`inbound`] | the door for callers: connections, their time and their places |
 //! | [`local_postgres`], [`config`], [`vault`], [`telemetry`] | the ground: a private PostgreSQL, settings, secrets, logs and metrics |
 //! | [`retry`], [`clock`], [`fault`] | schedules; time and chance; the points at which the crash suite strikes |
 
@@ -98,6 +99,7 @@ pub mod fault;
 pub mod fields;
 pub mod gather;
 pub mod http;
+pub mod inbound;
 pub mod json;
 pub mod lifecycle;
 pub mod local_postgres;

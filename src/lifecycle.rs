@@ -1,7 +1,6 @@
 //! The service from start to stop: its loops, its writers, its server.
 
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,7 +25,8 @@ use crate::connector::media::Media;
 use crate::connector::sandbox::{self, Sandbox};
 use crate::connector::static_site::StaticSite;
 use crate::connector::wordpress::{self, WordPress};
-use crate::http::{self, AppState, Readiness};
+use crate::http::{self, AppState, Bounds, Outer, Readiness};
+use crate::inbound::{self, Door, Limits};
 use crate::outbound::{Client, Policy, SetupError};
 use crate::retry::Schedule;
 use crate::store::{CLAIM_MOST, ClaimLimits, LOGIN_EXPIRED, Queue, Store, StoreError, Telling, Then};
@@ -72,6 +72,8 @@ pub struct Plan {
     pub connectors: Connectors,
     /// The largest body, in bytes.
     pub body_limit: usize,
+    /// How much callers may take.
+    pub inbound: Limits,
     /// How long a publication is held.
     pub lease: Duration,
     /// The waits after transient errors of a platform.
@@ -99,7 +101,7 @@ pub enum CannotStart {
 pub struct Service {
     stores: Vec<Store>,
     stop: CancellationToken,
-    server: tokio::task::JoinHandle<io::Result<()>>,
+    server: tokio::task::JoinHandle<()>,
     tracker: TaskTracker,
 }
 
@@ -127,6 +129,8 @@ impl Service {
         shared.metrics.expect(shared.connectors.keys().copied(), &verdicts, &outcomes);
         tracker.spawn(shared.metrics.clone().keep(stop.clone()));
         let (router, store) = router(&plan, more, &shared)?;
+        let clock = plan.clock.clone();
+        let door = Door { limits: plan.inbound, refusal: http::refusal(clock.clone()), clock };
         shared.watch_pool("api", &store);
         let mut stores = vec![store, sandbox];
         if plan.roles.worker || plan.roles.dispatcher {
@@ -135,9 +139,7 @@ impl Service {
             stores.push(store.clone());
             Loops { plan, shared, store }.start();
         }
-        let stopping = stop.clone();
-        let server = axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned());
-        let server = tokio::spawn(async move { server.await });
+        let server = tokio::spawn(inbound::serve(listener, router, door, stop.clone()));
         Ok(Self { stores, stop, server, tracker })
     }
 
@@ -191,8 +193,10 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
     let connections = if plan.roles.api { API_CONNECTIONS } else { READY_CONNECTIONS };
     let store = Store::open(&plan.database_url, connections, clock.clone())?;
     let readiness = Readiness { store: store.clone(), stopping: shared.stop.clone() };
+    let bounds = Bounds::new(&plan.inbound);
     if !plan.roles.api {
-        return Ok((http::router_without_api(readiness, shared.metrics.clone(), more, clock), store));
+        let outer = Outer { bounds, metrics: shared.metrics.clone(), clock };
+        return Ok((http::router_without_api(readiness, more, outer), store));
     }
     let (stop, tracker) = (shared.stop.clone(), &shared.tracker);
     let feeds = Feeds::start(store.clone(), shared.feed.clone(), clock.clone(), stop, tracker);
@@ -216,6 +220,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
         feeds,
         policy: Arc::new(plan.policy.clone()),
         body_limit: plan.body_limit,
+        bounds,
         metrics: shared.metrics.clone(),
         clock,
     };

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from top to bottom; a file belongs to the room with the longest name that fits it.
-const ROOMS: [&str; 31] = [
+const ROOMS: [&str; 32] = [
     "main",
     "cli",
     "lifecycle",
@@ -33,6 +33,7 @@ const ROOMS: [&str; 31] = [
     "json",
     "local_postgres",
     "config",
+    "inbound",
     "vault",
     "telemetry",
     "retry",

@@ -125,9 +125,11 @@ pub(super) fn part(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// A text as a terminal may show it: what a caller stored may hold anything.
+/// A text as a terminal may show it: what a caller stored may hold anything, also what turns the direction of the rest of
+/// the line (UAX #9, explicit formatting characters).
 pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect()
 }
 
 /// A member of an answer as text; a dash where there is none.
@@ -172,6 +174,7 @@ mod tests {
 
     #[test]
     fn members_are_shown_as_text() {
+        assert_eq!(plain("a\u{202e}b\u{2066}c\u{200f}é"), "a b c é");
         let value = json!({"text": "a\nb", "number": 7, "none": null});
         let names = ["text", "number", "none", "other"].map(|name| shown(&value, name));
         assert_eq!(names, ["a b", "7", "-", "-"]);

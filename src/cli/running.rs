@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use rustix::fs::{Access, access};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Failure;
 use crate::clock::SharedClock;
 use crate::config::{Given, Looks, Runs, Settings};
+use crate::inbound::Limits;
 use crate::lifecycle::{Plan, Service};
 use crate::outbound::Policy;
 use crate::store::{self, Store, StoreError};
@@ -26,6 +27,9 @@ const DATABASE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The pause between two tries meanwhile.
 const DATABASE_AGAIN: Duration = Duration::from_millis(250);
+
+/// Files beside the connections of callers: to the database, to platforms and receivers, and pages that are written.
+const FILES_BESIDE: u64 = 512;
 
 /// Why nothing can listen there.
 #[derive(Debug, thiserror::Error)]
@@ -162,12 +166,34 @@ pub(super) fn plan(
         site,
         connectors: Connectors::new(),
         body_limit: settings.body_limit.0,
+        inbound: Limits { connections: files_for(settings.inbound.connections), ..settings.inbound },
         lease: settings.lease,
         retries: settings.retry_schedule.clone(),
         callback_schedule: settings.callback_schedule.clone(),
         callback_timeout: settings.callback_timeout,
         clock,
     }
+}
+
+/// How many of these connections the files suffice that this process may have open; it takes as many as it is granted.
+fn files_for(connections: usize) -> usize {
+    let wanted = connections as u64 + FILES_BESIDE;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let mut files = current.unwrap_or(u64::MAX);
+    let granted = maximum.unwrap_or(u64::MAX).min(wanted);
+    if files < granted && setrlimit(Resource::Nofile, Rlimit { current: Some(granted), maximum }).is_ok() {
+        files = granted;
+    }
+    if files >= wanted {
+        return connections;
+    }
+    let fewer = usize::try_from(files.saturating_sub(FILES_BESIDE)).unwrap_or(usize::MAX).max(1);
+    tracing::warn!(
+        fewer,
+        files,
+        "too few open files for PUBLISH_CONNECTIONS: raise the limit (ulimit -n), or set it lower"
+    );
+    fewer
 }
 
 /// Runs the service until it is asked to end, and ends it: in good order, or at once when asked again.

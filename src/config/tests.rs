@@ -77,6 +77,13 @@ fn a_wrong_setting_is_refused_with_what_to_write() {
         (["--outbound-ports", "443-80"], "PUBLISH_OUTBOUND_PORTS", "8000-8999"),
         (["--allow-http", "yes"], "PUBLISH_ALLOW_HTTP", "true or false"),
         (["--body-limit", "2GB"], "PUBLISH_BODY_LIMIT", "MiB"),
+        (["--connections", "0"], "PUBLISH_CONNECTIONS", "at least 1"),
+        (["--connections-per-address", "many"], "PUBLISH_CONNECTIONS_PER_ADDRESS", "whole number"),
+        (["--head-timeout", "0s"], "PUBLISH_HEAD_TIMEOUT", "longer than 0"),
+        (["--idle-timeout", "x"], "PUBLISH_IDLE_TIMEOUT", "30s"),
+        (["--body-timeout", "0s"], "PUBLISH_BODY_TIMEOUT", "longer than 0"),
+        (["--answer-timeout", ""], "PUBLISH_ANSWER_TIMEOUT", "30s"),
+        (["--body-memory", "63MiB"], "PUBLISH_BODY_MEMORY", "64MiB"),
         (["--log", "loud"], "PUBLISH_LOG", "trace"),
         (["--log-format", "xml"], "PUBLISH_LOG_FORMAT", "text or json"),
     ] {
@@ -154,6 +161,7 @@ fn a_list_set_to_empty_text_is_empty_and_not_the_default() {
     );
     assert_eq!((settings.roles, settings.lease), (Roles::ALL, Duration::from_secs(30)));
     assert_eq!(settings.listen, "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(settings.inbound, Limits::DEFAULT);
 }
 
 #[test]

@@ -11,10 +11,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::AppState;
+use super::bounds;
 use super::problem::{Kind, Problem};
 use crate::article::{Defaults, is_idempotency_key};
 use crate::clock::SharedClock;
@@ -37,12 +39,6 @@ const DATABASE_BUDGET: Duration = Duration::from_millis(1_800);
 /// The largest body of a call that manages accounts and groups, in bytes: a thousand accounts of the longest names come to
 /// half of it.
 pub(super) const MANAGE_BODY_MAX_BYTES: usize = 512 * 1024;
-
-/// How much of a body that is too large is still read, in bytes, so that the caller gets the answer and no reset.
-const DRAIN_MAX_BYTES: usize = 64 * 1024 * 1024;
-
-/// How long it is read.
-const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// The request's id, for handlers whose answer holds it.
 #[derive(Debug, Clone)]
@@ -215,13 +211,13 @@ pub(super) fn query(text: Option<&str>, known: &[&str]) -> Result<Vec<(String, S
 /// Reads a JSON body of at most `limit` bytes.
 pub(super) async fn json_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
     must_be(headers, &[JSON])?;
-    read_body(body, limit).await
+    read_body(headers, body, limit).await
 }
 
 /// Reads a merge patch (RFC 7396) of at most `limit` bytes; plain JSON is taken for one.
 pub(super) async fn patch_body(headers: &HeaderMap, body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
     must_be(headers, &[MERGE_PATCH, JSON])?;
-    read_body(body, limit).await
+    read_body(headers, body, limit).await
 }
 
 /// Reads a JSON body of at most `limit` bytes that need not be there: then, or if it is null, it is an empty object.
@@ -230,7 +226,7 @@ pub(super) async fn optional_json_body(
     body: Body,
     limit: usize,
 ) -> Result<Vec<u8>, Problem> {
-    let read = read_body(body, limit).await?;
+    let read = read_body(headers, body, limit).await?;
     if read.is_empty() {
         return Ok(b"{}".to_vec());
     }
@@ -249,31 +245,39 @@ fn must_be(headers: &HeaderMap, media_types: &[&str]) -> Result<(), Problem> {
     Err(Problem::new(Kind::UnsupportedMediaType, detail))
 }
 
-async fn read_body(mut body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
+/// Refuses a compressed body: unfolded, it may be a thousand times as large as what was sent.
+fn must_be_plain(headers: &HeaderMap) -> Result<(), Problem> {
+    let codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if codings.map(HeaderValue::as_bytes).all(|coding| coding.eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let detail = "send the body as it is, not compressed, and no header Content-Encoding";
+    Err(Problem::new(Kind::UnsupportedMediaType, detail))
+}
+
+async fn read_body(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Vec<u8>, Problem> {
+    must_be_plain(headers)?;
+    let too_large = || {
+        let detail = format!("the body has more than {limit} bytes; send less in one request");
+        Problem::new(Kind::PayloadTooLarge, detail)
+    };
+    // By its own word, before any of it is asked for.
+    if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
+        return Err(too_large());
+    }
     let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Err(Problem::new(Kind::InvalidJson, "the body ended before it was complete"));
-        };
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.map_err(bounds::broken)?.into_data() else { continue };
         if read.len() + data.len() > limit {
-            let _ = tokio::time::timeout(DRAIN_MAX, drain(body)).await;
-            let detail = format!("the body has more than {limit} bytes; send less in one request");
-            return Err(Problem::new(Kind::PayloadTooLarge, detail));
+            return Err(too_large());
+        }
+        // A body that grows would hold up to twice its size otherwise, and the room counts what has come.
+        if read.capacity() - read.len() < data.len() {
+            read.reserve_exact(data.len().max(read.len() / 4));
         }
         read.extend_from_slice(&data);
     }
     Ok(read)
-}
-
-async fn drain(mut body: Body) {
-    let mut read = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        read += frame.data_ref().map_or(0, tokio_util::bytes::Bytes::len);
-        if read > DRAIN_MAX_BYTES {
-            return;
-        }
-    }
 }
 
 #[cfg(test)]

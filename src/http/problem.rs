@@ -46,8 +46,12 @@ pub enum Kind {
     Conflict,
     /// What comes behind the cursor of the feed is no longer kept.
     CursorExpired,
+    /// The body comes too slowly.
+    RequestTimeout,
     /// The body is over its limit.
     PayloadTooLarge,
+    /// The target and the headers are over their limit.
+    HeadTooLarge,
     /// Fields break rules.
     ValidationFailed,
     /// There is no such group.
@@ -81,7 +85,11 @@ impl Kind {
             Self::DuplicateExternalId => (S::CONFLICT, "duplicate_external_id", "This external_id exists"),
             Self::Conflict => (S::CONFLICT, "conflict", "The state does not allow it"),
             Self::CursorExpired => (S::GONE, "cursor_expired", "The cursor is older than what is kept"),
+            Self::RequestTimeout => (S::REQUEST_TIMEOUT, "request_timeout", "The body came too slowly"),
             Self::PayloadTooLarge => (S::PAYLOAD_TOO_LARGE, "payload_too_large", "The body is too large"),
+            Self::HeadTooLarge => {
+                (S::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", "The request's head is too large")
+            }
             Self::ValidationFailed => (S::UNPROCESSABLE_ENTITY, "validation_failed", "Fields break rules"),
             Self::UnknownGroup => (S::UNPROCESSABLE_ENTITY, "unknown_group", "There is no such group"),
             Self::EmptyGroup => (S::UNPROCESSABLE_ENTITY, "empty_group", "The group has no accounts"),
@@ -179,9 +187,36 @@ impl Problem {
             Kind::Unauthorized => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
+            // RFC 9110 §12.5.3: a 415 says which codings are taken, lest a body is sent compressed again.
+            Kind::UnsupportedMediaType => {
+                headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            }
+            // What is left of the body is not waited for.
+            Kind::RequestTimeout => {
+                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             _ => {}
         }
         response
+    }
+}
+
+impl Problem {
+    /// The whole answer as HTTP/1.1 writes it, where no server does; the connection is closed after it.
+    #[must_use]
+    pub(super) fn written_out(self, request_id: &str) -> Vec<u8> {
+        let body = serde_json::to_vec(&self.document(request_id)).unwrap_or_default();
+        let retry = match self.kind {
+            Kind::Unavailable => format!("retry-after: {RETRY_AFTER_SECONDS}\r\n"),
+            _ => String::new(),
+        };
+        let head = format!(
+            "HTTP/1.1 {}\r\ncontent-type: {CONTENT_TYPE}\r\ncontent-length: {}\r\nx-request-id: {request_id}\r\n\
+             cache-control: no-store\r\n{retry}connection: close\r\n\r\n",
+            self.status(),
+            body.len(),
+        );
+        [head.into_bytes(), body].concat()
     }
 }
 
@@ -291,8 +326,9 @@ pub(super) fn body_errors(own: &[(u16, &str)]) -> BTreeMap<String, RefOr<openapi
         (400, "`invalid_json`, `invalid_query`, `invalid_header`"),
         (401, "`unauthorized`"),
         (403, "`forbidden`"),
+        (408, "`request_timeout`: the body came too slowly"),
         (413, "`payload_too_large`"),
-        (415, "`unsupported_media_type`"),
+        (415, "`unsupported_media_type`: also a compressed body"),
     ]);
     answers.extend(errors(own));
     answers

@@ -13,6 +13,7 @@ use publish_ingest::article::{Content, Digests};
 use publish_ingest::callback::signature::SigningSecret;
 use publish_ingest::clock::{Clock, SharedClock, SystemClock, TestClock};
 use publish_ingest::config::Roles;
+use publish_ingest::inbound::Limits;
 use publish_ingest::lifecycle::{Plan, Service};
 use publish_ingest::local_postgres::{Cluster, Programs};
 use publish_ingest::outbound::Policy;
@@ -243,6 +244,7 @@ impl World {
             site: Some((self.site_root().to_owned(), "https://site.example".to_owned())),
             connectors: Connectors::new(),
             body_limit: 64 * 1024,
+            inbound: Limits::DEFAULT,
             lease: Duration::from_secs(30),
             retries: "5s,30s".parse().unwrap(),
             callback_schedule: "0s,5s,30s".parse().unwrap(),

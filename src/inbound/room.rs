@@ -1,0 +1,146 @@
+//! Room for bodies: how many bytes of requests a node holds at once.
+//!
+//! The first bytes of each body come from a part of their own, so that large bodies, however many, leave room for small
+//! ones.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::time::Sleep;
+
+/// How much of a body has a room of its own, in KiB: nearly all articles.
+const FIRST_KIB: usize = 32;
+
+/// That room, in KiB: such a part of each of 2,048 connections' requests.
+const FIRST_ALL_KIB: usize = 2_048 * FIRST_KIB;
+
+/// How long after it had to wait for the first time a body may wait for room again: an answer is to come within 2 s.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// There is no room for more of the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too many bodies are being received")]
+pub struct NoRoom;
+
+/// The room of a node; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct BodyRoom {
+    first: Arc<Semaphore>,
+    rest: Arc<Semaphore>,
+}
+
+/// What one body holds of it, until it is dropped.
+#[derive(Debug, Default)]
+pub struct HeldRoom {
+    bytes: usize,
+    first: Option<OwnedSemaphorePermit>,
+    rest: Option<OwnedSemaphorePermit>,
+    /// How long it may wait, since it had to.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl BodyRoom {
+    /// Room for so many bytes, besides the first part of each body.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        let kib = (bytes / 1024).clamp(1, Semaphore::MAX_PERMITS);
+        Self { first: Arc::new(Semaphore::new(FIRST_ALL_KIB)), rest: Arc::new(Semaphore::new(kib)) }
+    }
+
+    /// Makes room for `more` bytes of a body beside what it `held` so far, and gives both back; waits a moment if there
+    /// is none.
+    pub async fn add(&self, mut held: HeldRoom, more: usize) -> Result<HeldRoom, NoRoom> {
+        let bytes = held.bytes + more;
+        let (first, rest) = parts(bytes);
+        grow(&self.first, &mut held.first, first, &mut held.patience).await?;
+        grow(&self.rest, &mut held.rest, rest, &mut held.patience).await?;
+        held.bytes = bytes;
+        Ok(held)
+    }
+}
+
+/// How many KiB of each part a body of so many bytes takes.
+fn parts(bytes: usize) -> (usize, usize) {
+    let kib = bytes.div_ceil(1024);
+    (kib.min(FIRST_KIB), kib.saturating_sub(FIRST_KIB))
+}
+
+async fn grow(
+    room: &Arc<Semaphore>,
+    held: &mut Option<OwnedSemaphorePermit>,
+    kib: usize,
+    patience: &mut Option<Pin<Box<Sleep>>>,
+) -> Result<(), NoRoom> {
+    let missing = kib.saturating_sub(held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
+    if missing == 0 {
+        return Ok(());
+    }
+    let missing = u32::try_from(missing).map_err(|_| NoRoom)?;
+    let more = match room.clone().try_acquire_many_owned(missing) {
+        Ok(more) => more,
+        Err(TryAcquireError::Closed) => return Err(NoRoom),
+        Err(TryAcquireError::NoPermits) => {
+            let over = patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(WAIT)));
+            tokio::select! {
+                biased;
+                () = over => return Err(NoRoom),
+                more = room.clone().acquire_many_owned(missing) => more.map_err(|_| NoRoom)?,
+            }
+        }
+    };
+    match held {
+        Some(held) => held.merge(more),
+        None => *held = Some(more),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    #[tokio::test(start_paused = true)]
+    async fn large_bodies_leave_room_for_small_ones() {
+        let room = BodyRoom::new(64 * KIB);
+        let large = room.add(HeldRoom::default(), 96 * KIB).await.unwrap();
+        assert!(room.add(HeldRoom::default(), 33 * KIB).await.is_err());
+        let small = room.add(HeldRoom::default(), 31 * KIB).await.unwrap();
+        let small = room.add(small, KIB).await.unwrap();
+        assert!(room.add(small, 1).await.is_err());
+        drop(large);
+        assert!(room.add(HeldRoom::default(), 96 * KIB).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_body_held_is_free_when_it_is_refused_or_done() {
+        let room = BodyRoom::new(64 * KIB);
+        let mut held = HeldRoom::default();
+        for _ in 0..96 {
+            held = room.add(held, KIB).await.unwrap();
+        }
+        assert_eq!(room.rest.available_permits(), 0);
+        assert_eq!(room.add(held, KIB).await.unwrap_err(), NoRoom);
+        assert_eq!((room.first.available_permits(), room.rest.available_permits()), (FIRST_ALL_KIB, 64));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_waits_a_moment_for_room() {
+        let room = BodyRoom::new(64 * KIB);
+        let large = room.add(HeldRoom::default(), 96 * KIB).await.unwrap();
+        let waiting = tokio::spawn({
+            let room = room.clone();
+            async move { room.add(HeldRoom::default(), 96 * KIB).await }
+        });
+        tokio::time::sleep(WAIT / 2).await;
+        drop(large);
+        let held = waiting.await.unwrap().unwrap();
+        // It has half of its patience left, not all of it again.
+        let before = tokio::time::sleep(Duration::ZERO).deadline();
+        assert!(room.add(held, KIB).await.is_err());
+        assert_eq!(tokio::time::sleep(Duration::ZERO).deadline() - before, WAIT / 2);
+    }
+}
