@@ -10,7 +10,7 @@ use crate::clock::SharedClock;
 use crate::config::{Given, Runs};
 use crate::lifecycle::Service;
 use crate::outbound::Policy;
-use crate::store::Store;
+use crate::store::{Store, WorksAs};
 use crate::vault::Vault;
 
 #[derive(Args)]
@@ -43,6 +43,13 @@ impl Serve {
         }
         let vault = Vault::new(master_key);
         store.check_vault(&vault).await?;
+        if let WorksAs::Owner(role) = store.works_as().await? {
+            tracing::warn!(
+                %role,
+                "serving as a role that may change and drop the tables: `publish-ingest migrate --grant ROLE` lets another \
+                 one serve, which may not"
+            );
+        }
         store.close().await;
 
         let policy = Policy {

@@ -47,6 +47,7 @@ mod renewals;
 mod replays;
 mod reseal;
 mod retries;
+mod rights;
 mod robot;
 mod roles;
 mod rules;
