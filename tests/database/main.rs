@@ -57,4 +57,5 @@ mod settle;
 mod signing;
 mod task_list;
 mod vault;
+mod walls;
 mod warnings;
