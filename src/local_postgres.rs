@@ -182,10 +182,17 @@ impl Cluster {
     /// The URL of a database of this cluster, for `sqlx`. `postgres` always exists.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
+        self.url_as(SUPERUSER, database)
+    }
+
+    /// As [`Self::url`], for a role that is less than the superuser; whoever reaches the socket is let in as any.
+    #[must_use]
+    pub fn url_as(&self, role: &str, database: &str) -> String {
         let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let (socket, database) = (encode(&self.place.socket.to_string_lossy()), encode(database));
+        let (role, database) = (encode(role), encode(database));
+        let socket = encode(&self.place.socket.to_string_lossy());
         // Port and mode are named, or `PGPORT` and `PGSSLMODE` of the caller would count.
-        format!("postgres://{SUPERUSER}@{socket}:{PORT}/{database}?sslmode=disable")
+        format!("postgres://{role}@{socket}:{PORT}/{database}?sslmode=disable")
     }
 
     /// The number of the server's process.

@@ -42,6 +42,7 @@ mod publications;
 mod pull;
 mod receivers;
 mod replays;
+mod rights;
 mod sandbox;
 mod sealed;
 mod signing;
@@ -74,6 +75,7 @@ pub use receivers::Receivers;
 pub use replays::{
     REPLAY_BATCH, REPLAY_MOST, REPLAY_PAUSE, REPLAYS_UNFINISHED_MAX, ReplayAsked, ReplayRange, ReplayRow,
 };
+pub use rights::{RightsError, WorksAs};
 pub use sandbox::{
     SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX, SandboxAbout, SandboxArticle, SandboxDone, SandboxEmptied,
     SandboxNote, SandboxPage, SandboxPlace, SandboxRequest, SandboxStanding,
@@ -124,6 +126,9 @@ pub enum StoreError {
     /// Its schema is not the one this program is made for.
     #[error(transparent)]
     Schema(#[from] SchemaError),
+    /// A role has too few rights, or too many.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     /// A stored secret cannot be opened.
     #[error(transparent)]
     Sealed(#[from] crate::vault::CannotOpen),
@@ -273,6 +278,12 @@ impl Store {
         .await;
         let applied = match applied {
             Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42P01") => Vec::new(),
+            // Nothing was granted to this role.
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42501") => {
+                let role = self.pool.connect_options().get_username().to_owned();
+                let missing = "SELECT on _sqlx_migrations".to_owned();
+                return Err(RightsError::Missing { role, missing }.into());
+            }
             other => other?,
         };
         for (version, checksum) in &applied {
@@ -323,13 +334,22 @@ pub async fn reach(url: &str) -> Result<(), StoreError> {
 
 /// Creates a database on the server of `url` if it is not there. `name` is ours, never a caller's.
 pub async fn create_database(url: &str, name: &str) -> Result<(), StoreError> {
+    // 42P04: it exists.
+    create(url, format!("CREATE DATABASE \"{name}\""), "42P04").await
+}
+
+/// Creates a role on the server of `url` if it is not there, which is let in without a password where the server asks
+/// for none. `name` is ours, never a caller's.
+pub async fn create_role(url: &str, name: &str) -> Result<(), StoreError> {
+    // 42710: it exists.
+    create(url, format!("CREATE ROLE \"{name}\" LOGIN"), "42710").await
+}
+
+/// Creates something, unless the database says by that code that it exists.
+async fn create(url: &str, statement: String, exists: &str) -> Result<(), StoreError> {
     let mut connection = PgConnection::connect_with(&connect_options(url)?).await?;
-    let created = sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE \"{name}\"")))
-        .execute(&mut connection)
-        .await;
-    match created {
-        // 42P04: it exists.
-        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("42P04") => Ok(()),
+    match sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await {
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(exists) => Ok(()),
         other => other.map(|_| ()).map_err(Into::into),
     }
 }

@@ -33,6 +33,9 @@ const DEMO: &str = "demo";
 /// The database in the private Postgres.
 const DATABASE: &str = "publish_ingest";
 
+/// What the service works as in the private Postgres; its owner is `postgres`.
+const ROLE: &str = "publish_serve";
+
 /// How many publications the demo account may have in hand: the disk is the only limit.
 const DEMO_MAX_IN_FLIGHT: i32 = 16;
 
@@ -106,8 +109,13 @@ impl Dev {
             .unwrap_or_else(|| cluster.as_ref().map(|cluster| cluster.url(DATABASE)).unwrap_or_default());
         if let Some(cluster) = &cluster {
             crate::store::create_database(&cluster.url("postgres"), DATABASE).await?;
+            crate::store::create_role(&cluster.url("postgres"), ROLE).await?;
         }
-        let serving = serve(settings, &folder, &database_url, listener, clock, &mut stop);
+        let database = Database {
+            serving_url: cluster.as_ref().map(|cluster| cluster.url_as(ROLE, DATABASE)),
+            url: database_url,
+        };
+        let serving = serve(settings, &folder, &database, listener, clock, &mut stop);
         let Some(cluster) = cluster else {
             return serving.await.map_err(|error| match error {
                 CannotRun::Store(error) => CannotRun::NamedDatabase(error),
@@ -132,19 +140,30 @@ impl Dev {
     }
 }
 
+/// The database that `dev` works on.
+struct Database {
+    /// As its owner.
+    url: String,
+    /// As what the service works there; none: it is a named one, and the service works as it is named.
+    serving_url: Option<String>,
+}
+
 /// Makes what is missing, serves until asked to end, and ends.
 async fn serve(
     settings: &Settings,
     folder: &DevFolder,
-    database_url: &str,
+    database: &Database,
     listener: TcpListener,
     clock: SharedClock,
     stop: &mut Stop,
 ) -> Result<(), CannotRun> {
-    let store = Store::open(database_url, 1, clock.clone())?;
+    let store = Store::open(&database.url, 1, clock.clone())?;
     tokio::select! {
-        prepared = running::prepare(&store, database_url, Schema::Migrate) => prepared?,
+        prepared = running::prepare(&store, &database.url, Schema::Migrate) => prepared?,
         () = stop.asked() => return Ok(()),
+    }
+    if database.serving_url.is_some() {
+        store.grant(ROLE).await?;
     }
     let master_key = match &settings.master_key {
         Some(given) => given.clone(),
@@ -162,11 +181,12 @@ async fn serve(
 
     let policy = running::policy(settings, Runs::Dev);
     let site = Some((site_root.clone(), site_url.clone()));
-    let plan = running::plan(settings, database_url, vault, policy, site, clock.clone());
+    let serving_url = database.serving_url.as_ref().unwrap_or(&database.url);
+    let plan = running::plan(settings, serving_url, vault, policy, site, clock.clone());
     let keys = receiver::Keys { store, vault: plan.vault.clone(), tenant_id: api_key.tenant_id() };
     let routes = site::routes(site_root).merge(receiver::routes(keys, clock));
     let service = Service::start(plan, listener, routes)?;
-    let private = settings.database_url.is_none().then_some(database_url);
+    let private = database.serving_url.is_some().then_some(database.url.as_str());
     welcome(&url, &site_url, folder, &api_key, private);
     Ok(running::until_asked(service, stop).await?)
 }

@@ -10,6 +10,9 @@ use crate::store::Store;
 
 #[derive(Args)]
 pub(super) struct Migrate {
+    /// A role that `serve` is to run as, which gets what it needs there and no more; it must exist
+    #[arg(long, env = "PUBLISH_GRANT", value_name = "ROLE")]
+    grant: Option<String>,
     #[command(flatten)]
     database: Database,
     /// Print JSON
@@ -22,8 +25,14 @@ impl Migrate {
         let url = self.database.url()?;
         let store = Store::open(url, 1, clock)?;
         running::prepare(&store, url, Schema::Migrate).await?;
+        let grant = self.grant.as_deref().filter(|role| !role.is_empty());
+        if let Some(role) = grant {
+            store.grant(role).await?;
+        }
         let version = Store::schema_version();
-        print(self.json, &json!({"schema": version}), &format!("the schema is up to date ({version})"));
+        let granted = grant.map(|role| format!("; {role} may serve on it")).unwrap_or_default();
+        let text = format!("the schema is up to date ({version}){granted}");
+        print(self.json, &json!({"schema": version, "granted": grant}), &text);
         Ok(())
     }
 }

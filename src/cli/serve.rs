@@ -9,7 +9,7 @@ use super::{Failure, say};
 use crate::clock::SharedClock;
 use crate::config::{Given, Runs};
 use crate::lifecycle::Service;
-use crate::store::Store;
+use crate::store::{Store, WorksAs};
 use crate::vault::Vault;
 
 #[derive(Args)]
@@ -42,6 +42,13 @@ impl Serve {
         }
         let vault = Vault::new(master_key);
         store.check_vault(&vault).await?;
+        if let WorksAs::Owner(role) = store.works_as().await? {
+            tracing::warn!(
+                %role,
+                "serving as a role that may change and drop the tables: `publish-ingest migrate --grant ROLE` lets another \
+                 one serve, which may not"
+            );
+        }
         store.close().await;
 
         let policy = running::policy(&settings, Runs::Serve);

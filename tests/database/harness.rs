@@ -74,12 +74,23 @@ pub(crate) async fn cluster() -> Cluster {
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 
-/// Creates a database with our schema.
+/// The role that services work as: it may do what it was granted, so every test shows that this is enough.
+pub(crate) const ROLE: &str = "publish_serve";
+
+/// The address of a database for that role.
+pub(crate) fn serving_url(url: &str) -> String {
+    assert!(url.contains("://postgres@"), "{url}");
+    url.replacen("://postgres@", &format!("://{ROLE}@"), 1)
+}
+
+/// Creates a database with our schema, on which [`ROLE`] may serve.
 pub(crate) async fn create_migrated(cluster: &Cluster, name: &str) -> String {
     publish_ingest::store::create_database(&cluster.url("postgres"), name).await.unwrap();
+    publish_ingest::store::create_role(&cluster.url("postgres"), ROLE).await.unwrap();
     let url = cluster.url(name);
     let store = Store::open(&url, 1, Arc::new(SystemClock)).unwrap();
     store.migrate().await.unwrap();
+    store.grant(ROLE).await.unwrap();
     store.close().await;
     url
 }
@@ -238,7 +249,7 @@ impl World {
     pub(crate) fn plan(&self) -> Plan {
         Plan {
             roles: Roles::ALL,
-            database_url: self.url.clone(),
+            database_url: serving_url(&self.url),
             vault: self.vault.clone(),
             policy: Policy { allow: vec!["127.0.0.0/8".parse().unwrap()], allow_http: true, ports: None },
             site: Some((self.site_root().to_owned(), "https://site.example".to_owned())),

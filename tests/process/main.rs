@@ -33,6 +33,7 @@ mod pipeline;
 mod program;
 mod receiver;
 mod remote;
+mod rights;
 mod rivals;
 mod schedule;
 mod secrets;
