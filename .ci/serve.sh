@@ -23,6 +23,7 @@ start_postgres "$programs" "$work/postgres"
 (cd / && "$programs/createdb" -h "$work/postgres" -U postgres publish)
 unset "${!PG@}"
 export DATABASE_URL="postgres://postgres@localhost/publish?host=$work/postgres"
+serve_url="postgres://publish_serve:serve@localhost/publish?host=$work/postgres"
 PUBLISH_MASTER_KEY=$(head -c 32 /dev/urandom | base64)
 export PUBLISH_MASTER_KEY
 
@@ -30,8 +31,12 @@ echo "serve before migrate"
 if PUBLISH_LISTEN=127.0.0.1:0 "$program" serve 2>"$work/refused"; then fail "serve takes an empty database"; fi
 grep -q 'publish-ingest migrate' "$work/refused" || { cat "$work/refused" >&2; fail "it does not say what to do"; }
 
-echo "migrate, tenant create, key create"
-for _ in once again; do "$program" migrate --json >"$work/migrated"; done
+echo "the role, migrate, tenant create, key create"
+for _ in once again; do
+    (cd / && SERVE_PASSWORD=serve PGHOST=$work/postgres "$programs/psql" -q -v ON_ERROR_STOP=1 -U postgres -d publish \
+        -f "$root/deployment/role.sql")
+    "$program" migrate --grant publish_serve --json >"$work/migrated"
+done
 echo "  schema: $(json "$work/migrated" 'd["schema"]')"
 "$program" tenant create acme --json >"$work/tenant"
 expect "the tenant" "$(json "$work/tenant" 'd["name"]')" acme
@@ -41,7 +46,7 @@ api_key=$(json "$work/key" 'd["api_key"]')
 echo "serve"
 start_serve() {
     (
-        cd / && PUBLISH_LISTEN=127.0.0.1:0 PUBLISH_LOG_FORMAT=json PUBLISH_SITE_ROOT=$work/site \
+        cd / && DATABASE_URL=$serve_url PUBLISH_LISTEN=127.0.0.1:0 PUBLISH_LOG_FORMAT=json PUBLISH_SITE_ROOT=$work/site \
             PUBLISH_SITE_URL=https://example.org exec "$program" serve >"$work/out" 2>>"$work/log" </dev/null
     ) &
     serve_pid=$!
@@ -90,5 +95,6 @@ expect "pages on disk" "$(pages | wc -l)" 1
 stop_serve
 python3 -c 'import json, sys
 for line in open(sys.argv[1], encoding="utf-8"): json.loads(line)' "$work/log" || fail "the log is not one object a line"
+! grep -q 'may change and drop the tables' "$work/log" || fail "it serves as the owner of the tables"
 ! grep -qF -e "$api_key" -e "$PUBLISH_MASTER_KEY" "$work/log" || fail "the log holds a secret"
 echo "  ended in order"

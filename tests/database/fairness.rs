@@ -11,7 +11,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use chrono::{DateTime, Utc};
-use publish_ingest::callback::share::IN_HAND_MAX;
+use publish_ingest::callback::share::UNPROVEN_MAX;
 use publish_ingest::clock::SharedClock;
 use publish_ingest::tenant::Scope;
 use sqlx::{AssertSqlSafe, Executor};
@@ -118,7 +118,7 @@ async fn however_many_receivers_hang_half_of_what_a_tenant_may_have_in_hand_is_l
         world.until("SELECT count(*) FROM callbacks WHERE status = 'delivered'", 1).await;
         world.advance(3_601);
         // A claim may take it past its share by less than it takes at once.
-        let share = i64::try_from(IN_HAND_MAX / 4).unwrap();
+        let share = i64::try_from(UNPROVEN_MAX).unwrap();
         let leased = "SELECT count(*) FROM callbacks WHERE lease_until IS NOT NULL";
         crate::harness::eventually("the share", async || world.number(leased).await >= share).await;
         for n in 0..20 {
