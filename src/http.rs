@@ -23,17 +23,22 @@ use crate::turns::Wake;
 use crate::vault::Vault;
 
 mod accounts;
+mod addresses;
 mod admission;
 mod batch;
 mod bridge;
+mod bucket;
 mod callback_list;
 mod callbacks;
 mod check;
 mod cursor;
 mod drafts;
 mod events;
+mod gate;
 mod groups;
 mod health;
+mod known;
+mod limits;
 mod list_body;
 mod login_checks;
 mod lookup;
@@ -51,6 +56,7 @@ mod task_requests;
 mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
+pub use gate::Gate;
 pub use health::Readiness;
 pub use problem::{Kind, Problem};
 
@@ -59,6 +65,8 @@ pub use problem::{Kind, Problem};
 pub struct AppState {
     /// The database.
     pub store: Store,
+    /// Knows keys, and how fast each may come.
+    pub gate: Gate,
     /// Whether requests can be served.
     pub readiness: Readiness,
     /// Accepts articles, one by one and by the batch.

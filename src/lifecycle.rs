@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::connector::media::Media;
 use crate::connector::sandbox::{self, Sandbox};
 use crate::connector::static_site::StaticSite;
 use crate::connector::wordpress::{self, WordPress};
-use crate::http::{self, AppState, Readiness};
+use crate::http::{self, AppState, Gate, Readiness};
 use crate::outbound::{Client, Policy, SetupError};
 use crate::retry::Schedule;
 use crate::store::{CLAIM_MOST, ClaimLimits, LOGIN_EXPIRED, Queue, Store, StoreError, Telling, Then};
@@ -134,6 +135,8 @@ impl Service {
             Loops { plan, shared, store }.start();
         }
         let stopping = stop.clone();
+        // Where a request comes from is told to the gate.
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
         let server = axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned());
         let server = tokio::spawn(async move { server.await });
         Ok(Self { stores, stop, server, tracker })
@@ -194,6 +197,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
     }
     let state = AppState {
         store: store.clone(),
+        gate: Gate::new(store.clone(), clock.clone()),
         readiness,
         acceptor: Acceptor::start(
             store.clone(),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from top to bottom; a file belongs to the room with the longest name that fits it.
-const ROOMS: [&str; 30] = [
+const ROOMS: [&str; 31] = [
     "main",
     "cli",
     "lifecycle",
@@ -35,6 +35,7 @@ const ROOMS: [&str; 30] = [
     "vault",
     "telemetry",
     "retry",
+    "recent",
     "fault",
 ];
 

@@ -294,12 +294,13 @@ impl World {
             publish_at: None,
             draft: false,
             metadata: "{}".to_owned(),
+            limited: false,
         }
     }
 
     /// Accepts articles without a service.
     pub(crate) async fn accept(&self, tasks: &[NewTask]) {
-        let admitted = self.store.accept(&tasks.iter().collect::<Vec<_>>()).await.unwrap();
+        let admitted = self.store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil()).await.unwrap();
         assert!(admitted.iter().all(|one| matches!(one, Admitted::Created { .. })), "{admitted:?}");
     }
 
