@@ -5,7 +5,7 @@
 //! query that needs them adds [`Clock::skew`], which is zero outside tests, to the database's `now()`.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -21,6 +21,11 @@ pub trait Clock: Send + Sync {
 
     /// A point on a clock that never goes back, to measure how long something took.
     fn instant(&self) -> Instant;
+
+    /// This moment, to tell later how old something is.
+    fn moment(&self) -> Moment {
+        Moment { wall: self.now(), instant: self.instant() }
+    }
 
     /// What a query adds to the database's `now()`: zero outside tests.
     fn skew(&self) -> TimeDelta;
@@ -41,6 +46,23 @@ pub trait Clock: Send + Sync {
         let mut bytes = [0; 4];
         self.fill(&mut bytes);
         f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+/// A moment, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    wall: DateTime<Utc>,
+    instant: Instant,
+}
+
+impl Moment {
+    /// How long after `earlier` this is, by the clock that says more: a wall clock that is put back keeps nothing young, nor
+    /// does a machine that slept.
+    #[must_use]
+    pub fn after(self, earlier: Self) -> Duration {
+        let by_wall = (self.wall - earlier.wall).to_std().unwrap_or_default();
+        by_wall.max(self.instant.saturating_duration_since(earlier.instant))
     }
 }
 
@@ -118,6 +140,17 @@ mod tests {
         assert_eq!(id.get_version_num(), 7);
         let (seconds, _) = id.get_timestamp().unwrap().to_unix();
         assert!((clock.now().timestamp() - i64::try_from(seconds).unwrap()).abs() <= 1);
+    }
+
+    #[test]
+    fn nothing_stays_young_because_the_clock_is_put_back() {
+        let clock = TestClock::seeded(1);
+        let first = clock.moment();
+        clock.advance(TimeDelta::seconds(5));
+        let later = clock.moment();
+        assert!((5..60).contains(&later.after(first).as_secs()));
+        clock.advance(TimeDelta::days(-1));
+        assert!(clock.moment().after(later) < Duration::from_mins(1));
     }
 
     #[test]

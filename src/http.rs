@@ -23,18 +23,23 @@ use crate::turns::Wake;
 use crate::vault::Vault;
 
 mod accounts;
+mod addresses;
 mod admission;
 mod batch;
 mod bounds;
 mod bridge;
+mod bucket;
 mod callback_list;
 mod callbacks;
 mod check;
 pub mod cursor;
 mod drafts;
 mod events;
+mod gate;
 mod groups;
 mod health;
+mod known;
+mod limits;
 mod list_body;
 mod login_checks;
 mod lookup;
@@ -53,6 +58,7 @@ mod tasks;
 
 pub use admission::{NoQuery, REQUEST_ID};
 pub use bounds::{Bounds, refusal};
+pub use gate::Gate;
 pub use health::Readiness;
 pub use problem::{Kind, Problem};
 
@@ -61,6 +67,8 @@ pub use problem::{Kind, Problem};
 pub struct AppState {
     /// The database.
     pub store: Store,
+    /// Knows keys, and how fast each may come.
+    pub gate: Gate,
     /// Whether requests can be served.
     pub readiness: Readiness,
     /// Accepts articles, one by one and by the batch.

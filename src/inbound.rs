@@ -33,7 +33,7 @@ mod watched;
 pub use limits::{
     ABANDONED_MAX, BODY_RATE_MIN_BYTES, HEAD_MAX_BYTES, HEADERS_MAX, Limits, REQUESTS_MAX, STREAMS_MAX,
 };
-pub use places::Places;
+pub use places::{Places, network};
 pub use progress::Progress;
 pub use room::{BodyRoom, HeldRoom, NoRoom};
 

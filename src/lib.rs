@@ -86,7 +86,7 @@
 //! | [`fields`], [`json`] | the fields of a JSON body, and all that is wrong with them; JSON read strictly |
 //! | [`inbound`] | the door for callers: connections, their time and their places |
 //! | [`local_postgres`], [`config`], [`vault`], [`telemetry`] | the ground: a private PostgreSQL, settings, secrets, logs and metrics |
-//! | [`retry`], [`clock`], [`fault`] | schedules; time and chance; the points at which the crash suite strikes |
+//! | [`retry`], [`recent`], [`clock`], [`fault`] | schedules; bounded memory; time and chance; the points at which the crash suite strikes |
 
 pub mod account;
 pub mod article;
@@ -104,6 +104,7 @@ pub mod json;
 pub mod lifecycle;
 pub mod local_postgres;
 pub mod outbound;
+pub mod recent;
 pub mod retry;
 pub mod store;
 pub mod task;

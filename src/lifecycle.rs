@@ -25,7 +25,7 @@ use crate::connector::media::Media;
 use crate::connector::sandbox::{self, Sandbox};
 use crate::connector::static_site::StaticSite;
 use crate::connector::wordpress::{self, WordPress};
-use crate::http::{self, AppState, Bounds, Outer, Readiness};
+use crate::http::{self, AppState, Bounds, Gate, Outer, Readiness};
 use crate::inbound::{self, Door, Limits};
 use crate::outbound::{Client, Policy, SetupError};
 use crate::retry::Schedule;
@@ -204,6 +204,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
     shared.metrics.watch_feeds(move || waiting.count());
     let state = AppState {
         store: store.clone(),
+        gate: Gate::new(store.clone(), clock.clone()),
         readiness,
         acceptor: Acceptor::start(
             store.clone(),

@@ -1,7 +1,7 @@
 //! All SQL: one file per aggregate. Nothing above this room names `sqlx`.
 //!
 //! Every statement on an article's path names the tenant. Due times, leases and pacing run on the database's clock, `now()`, to which each
-//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: tenant, accounts,
+//! statement adds the clock's skew (zero outside tests). Locks are taken in one order everywhere: tenant, quota, its shares, accounts,
 //! groups, publications, tasks, lanes, feed, each sorted by key; replays, callbacks, then receivers.
 
 use std::str::FromStr;
@@ -40,6 +40,7 @@ mod logins;
 mod moves;
 mod publications;
 mod pull;
+mod quotas;
 mod receivers;
 mod replays;
 mod rights;
@@ -71,6 +72,7 @@ pub use logins::LOGIN_EXPIRED;
 pub use moves::{Composed, Move, Moved, Published, SWEEP_AFTER, Telling};
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use pull::{Beat, HandOut, HandedOut, Handing};
+pub use quotas::{Grant, LimitsSet, QuotaStanding};
 pub use receivers::Receivers;
 pub use replays::{
     REPLAY_BATCH, REPLAY_MOST, REPLAY_PAUSE, REPLAYS_UNFINISHED_MAX, ReplayAsked, ReplayRange, ReplayRow,

@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 
+pub mod limits;
+
 /// A tenant's name: 1–63 of `a-z 0-9 _ -`, beginning with a letter or digit; it is also a folder's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantName(String);

@@ -163,7 +163,7 @@ async fn serve(
         () = stop.asked() => return Ok(()),
     }
     if database.serving_url.is_some() {
-        store.grant(ROLE).await?;
+        store.grant_rights(ROLE).await?;
     }
     let master_key = match &settings.master_key {
         Some(given) => given.clone(),

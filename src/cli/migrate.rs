@@ -27,7 +27,7 @@ impl Migrate {
         running::prepare(&store, url, Schema::Migrate).await?;
         let grant = self.grant.as_deref().filter(|role| !role.is_empty());
         if let Some(role) = grant {
-            store.grant(role).await?;
+            store.grant_rights(role).await?;
         }
         let version = Store::schema_version();
         let granted = grant.map(|role| format!("; {role} may serve on it")).unwrap_or_default();

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use chrono::SecondsFormat;
-use clap::{Args, Subcommand};
+use clap::builder::RangedI64ValueParser;
+use clap::{Args, Subcommand, value_parser};
 use serde_json::{Value, json};
 
 use super::{Database, Failure, print, vault};
@@ -12,7 +13,8 @@ use crate::callback::signature::{Scheme, SigningKey};
 use crate::clock::SharedClock;
 use crate::config::{BadSetting, Secret};
 use crate::retry::{BadSchedule, WAIT_MAX, duration};
-use crate::store::{DefaultsChange, LiveKey, Rotation, Store, Tenant as StoredTenant};
+use crate::store::{DefaultsChange, LimitsSet, LiveKey, Rotation, Store, Tenant as StoredTenant};
+use crate::tenant::limits::{ARTICLES_MAX, LimitsChange, REQUESTS_MAX};
 use crate::tenant::{TenantName, public_keys_path};
 
 #[derive(Subcommand)]
@@ -30,7 +32,8 @@ pub(super) enum Tenant {
         #[arg(long)]
         json: bool,
     },
-    /// Set what holds for its articles that do not say otherwise, and what its callbacks are signed by, from now on
+    /// Set what holds for its articles that do not say otherwise, what its callbacks are signed by, and what it may ask for,
+    /// from now on
     Set(Set),
     /// Replace what its callbacks are signed with, and print the new secret: it is shown only now
     RotateSigningSecret(RotateSigningSecret),
@@ -61,6 +64,8 @@ pub(super) struct Set {
     /// What its callbacks are signed by: v1 (a secret that receivers share), v1a (a key pair), or both with a comma
     #[arg(long, group = "change", value_delimiter = ',', value_name = "v1|v1a|v1,v1a")]
     signatures: Vec<Scheme>,
+    #[command(flatten)]
+    limits: LimitFlags,
     /// Encrypts secrets at rest; needed with --signatures
     #[arg(long, env = "PUBLISH_MASTER_KEY", hide_env_values = true, value_name = "BASE64")]
     master_key: Option<Secret>,
@@ -69,6 +74,48 @@ pub(super) struct Set {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What a tenant may ask for; holds on every node within 5 seconds.
+#[derive(Args)]
+struct LimitFlags {
+    /// Requests a second, at each node
+    #[arg(long, group = "change", value_parser = requests(), value_name = "N")]
+    rate: Option<u32>,
+    /// As many as come
+    #[arg(long, group = "change", conflicts_with_all = ["rate", "burst"])]
+    no_rate: bool,
+    /// How many requests may come at once; not said with a new rate: as many as in a second
+    #[arg(long, group = "change", value_parser = requests(), value_name = "N")]
+    burst: Option<u32>,
+    /// New articles a day, which begins at midnight in UTC
+    #[arg(long, group = "change", value_parser = articles(), value_name = "N")]
+    articles_per_day: Option<u32>,
+    /// As many as come
+    #[arg(long, group = "change", conflicts_with = "articles_per_day")]
+    no_articles_per_day: bool,
+}
+
+fn requests() -> RangedI64ValueParser<u32> {
+    value_parser!(u32).range(1..=i64::from(REQUESTS_MAX))
+}
+
+fn articles() -> RangedI64ValueParser<u32> {
+    value_parser!(u32).range(1..=i64::from(ARTICLES_MAX))
+}
+
+impl LimitFlags {
+    fn change(&self) -> LimitsChange {
+        LimitsChange {
+            per_second: if self.no_rate { Some(None) } else { self.rate.map(Some) },
+            burst: self.burst,
+            articles_per_day: if self.no_articles_per_day {
+                Some(None)
+            } else {
+                self.articles_per_day.map(Some)
+            },
+        }
+    }
 }
 
 #[derive(Args)]
@@ -140,6 +187,12 @@ impl Set {
         };
         let store = self.database.open(clock).await?;
         let tenant = named(&store, &self.name).await?;
+        let limits = self.limits.change();
+        if !limits.is_none()
+            && let LimitsSet::BurstAlone(alone) = store.set_limits(&tenant.name, &limits).await?
+        {
+            return Err(Failure::Told(alone.to_string()));
+        }
         let mut schemes = self.signatures;
         schemes.sort_unstable();
         schemes.dedup();
@@ -219,6 +272,8 @@ fn facts(tenant: &StoredTenant) -> Value {
         "tenant_id": tenant.tenant_id, "name": tenant.name, "created_at": tenant.created_at,
         "callback_url": tenant.defaults.callback_url, "on_duplicate": tenant.defaults.on_duplicate,
         "signatures": tenant.signatures.iter().map(|scheme| scheme.as_str()).collect::<Vec<_>>(),
+        "rate": tenant.limits.rate.map(|rate| rate.per_second), "burst": tenant.limits.rate.map(|rate| rate.burst),
+        "articles_per_day": tenant.limits.articles_per_day,
         "public_keys_path": public_keys(tenant),
     })
 }
@@ -229,9 +284,13 @@ fn described(tenant: &StoredTenant) -> String {
     let on_duplicate = tenant.defaults.on_duplicate.as_str();
     let signatures = tenant.signatures.iter().map(|scheme| scheme.as_str()).collect::<Vec<_>>().join(",");
     let public_keys = public_keys(tenant).map(|path| format!("  public_keys {path}")).unwrap_or_default();
+    let rate = tenant.limits.rate.map_or("none".to_owned(), |rate| format!("{}/s", rate.per_second));
+    let burst = tenant.limits.rate.map(|rate| format!("  burst {}", rate.burst)).unwrap_or_default();
+    let articles = tenant.limits.articles_per_day.map_or("none".to_owned(), |articles| articles.to_string());
     let name = &tenant.name;
     format!(
-        "{name}  callback_url {callback_url}  on_duplicate {on_duplicate}  signatures {signatures}{public_keys}"
+        "{name}  callback_url {callback_url}  on_duplicate {on_duplicate}  signatures {signatures}{public_keys}  rate \
+         {rate}{burst}  articles_per_day {articles}"
     )
 }
 

@@ -1,7 +1,9 @@
 //! What every request passes before its handler: its id, its key, its query, its body.
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,16 +12,21 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, Utc};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::AppState;
+use super::addresses::Address;
 use super::bounds;
+use super::limits::{Standing, Told};
 use super::problem::{Kind, Problem};
-use crate::article::{Defaults, is_idempotency_key};
+use crate::article::is_idempotency_key;
 use crate::clock::SharedClock;
+use crate::store::{AuthenticatedKey, QuotaStanding};
+use crate::task::accept::Sender;
 use crate::tenant::{ApiKey, Scope};
 
 /// The header that names a request.
@@ -56,6 +63,8 @@ pub(super) async fn name_request(
         None => clock.new_id().to_string(),
     };
     request.extensions_mut().insert(RequestId(request_id.clone()));
+    let told = Told::default();
+    request.extensions_mut().insert(told.clone());
     // The route as it is described, without what a caller put into it.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     // Of the highest level, or a filter for warnings would take the id away from them.
@@ -69,6 +78,7 @@ pub(super) async fn name_request(
         response = problem.into_response_for(&request_id);
         response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
     }
+    told.write(response.headers_mut());
     if let Ok(id) = HeaderValue::from_str(&request_id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
@@ -98,9 +108,8 @@ pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
 pub(super) struct Caller {
     /// The tenant.
     pub tenant_id: Uuid,
-    /// What holds for the tenant's articles.
-    pub defaults: Defaults,
-    scopes: Vec<Scope>,
+    key: Arc<AuthenticatedKey>,
+    told: Told,
     /// What is left of the time that the answer may wait for the database.
     left: Duration,
 }
@@ -108,10 +117,24 @@ pub(super) struct Caller {
 impl Caller {
     /// Refuses a caller whose key lacks the scope.
     pub(super) fn need(&self, scope: Scope) -> Result<(), Problem> {
-        if self.scopes.contains(&scope) {
+        if self.key.scopes.contains(&scope) {
             return Ok(());
         }
         Err(Problem::new(Kind::Forbidden, format!("this needs a key with the scope {scope}")))
+    }
+
+    /// As whom it hands articles in.
+    pub(super) fn sender(&self) -> Sender {
+        let AuthenticatedKey { tenant_id, defaults, limits, .. } = &*self.key;
+        let limited = limits.articles_per_day.is_some();
+        Sender { tenant_id: *tenant_id, defaults: defaults.clone(), limited }
+    }
+
+    /// Has the answer tell how the tenant's daily quota stands.
+    pub(super) fn tell_quota(&self, quota: Option<QuotaStanding>, now: DateTime<Utc>) {
+        if let Some(quota) = quota.filter(|_| self.key.limits.articles_per_day.is_some()) {
+            self.told.tell(Standing::of_quota(quota, now));
+        }
     }
 
     /// The answer, or "unavailable" when it takes too long.
@@ -143,9 +166,33 @@ impl FromRequestParts<AppState> for Caller {
             return Err(none());
         }
         let key = ApiKey::parse(token.trim()).ok_or_else(wrong)?;
-        let known = within_budget(state.store.authenticate(&key)).await??.ok_or_else(wrong)?;
+        let Peer { address, told } = Peer::of(parts);
+        let known = within_budget(state.gate.admit(&key, address, &told)).await??.ok_or_else(wrong)?;
         let left = DATABASE_BUDGET.saturating_sub(state.clock.instant() - begun);
-        Ok(Self { tenant_id: known.tenant_id, defaults: known.defaults, scopes: known.scopes, left })
+        Ok(Self { tenant_id: known.tenant_id, key: known, told, left })
+    }
+}
+
+/// Where a request comes from, with or without a key, and what its answer tells of limits.
+pub(super) struct Peer {
+    /// The address.
+    pub address: Address,
+    /// What is told.
+    pub told: Told,
+}
+
+impl Peer {
+    fn of(parts: &Parts) -> Self {
+        let told = parts.extensions.get::<Told>().cloned().unwrap_or_default();
+        Self { address: Address::of(parts), told }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Peer {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self::of(parts))
     }
 }
 

@@ -21,7 +21,7 @@ use super::problem::{Kind, Problem, ProblemDocument, body_errors};
 use super::publish::{Answered, PublishAnswer, check_callback};
 use crate::account::GroupCode;
 use crate::article::{BatchArticle, ExternalId, Submission};
-use crate::task::accept::{Acceptance, Acceptor, NotAccepted};
+use crate::task::accept::{Acceptance, Acceptor, NotAccepted, Sender};
 use crate::tenant::Scope;
 
 /// The most articles in one call: a few statements of the writers, answered within a second or two.
@@ -127,6 +127,7 @@ pub(super) async fn publish_batch(
     // Every article has its own copy now.
     drop(body);
     let answers = batch.accept(&state, &caller).await;
+    caller.tell_quota(state.acceptor.quota(caller.tenant_id), state.clock.now());
     Ok(respond(answers, &request_id))
 }
 
@@ -188,17 +189,18 @@ impl Batch {
     /// writer took first would be the new one otherwise.
     async fn accept(mut self, state: &AppState, caller: &Caller) -> Vec<Result<Answered, Problem>> {
         let begun = state.clock.instant();
-        let mut known = Known::default();
+        let (mut known, sender) = (Known::default(), Arc::new(caller.sender()));
         while !self.waiting.is_empty() {
             let turn = self.turn(&known);
             let left = WITHIN.saturating_sub(state.clock.instant() - begun);
-            for done in hand_in(&state.acceptor, caller, turn, left).await {
+            for done in hand_in(&state.acceptor, &sender, turn, left).await {
                 match &done.outcome {
                     Ok(_) | Err(NotAccepted::Duplicate(_)) => known.stored.insert(done.external_id),
                     Err(NotAccepted::Unavailable) => known.lost.insert(done.external_id),
                     Err(_) => false,
                 };
-                self.answers[done.index] = Some(Answered::of(done.outcome, &done.group_code));
+                self.answers[done.index] =
+                    Some(Answered::of(done.outcome, &done.group_code, state.clock.now()));
             }
             self.give_up(&known);
         }
@@ -240,15 +242,13 @@ struct Done {
 }
 
 /// Hands these in at once. What is written is written, also when the caller goes away.
-async fn hand_in(acceptor: &Acceptor, caller: &Caller, items: Vec<Item>, within: Duration) -> Vec<Done> {
-    let tenant_id = caller.tenant_id;
-    let defaults = Arc::new(caller.defaults.clone());
+async fn hand_in(acceptor: &Acceptor, sender: &Arc<Sender>, items: Vec<Item>, within: Duration) -> Vec<Done> {
     let mut handed_in = JoinSet::new();
     for Item { index, submission, key } in items {
-        let (acceptor, defaults) = (acceptor.clone(), defaults.clone());
+        let (acceptor, sender) = (acceptor.clone(), sender.clone());
         handed_in.spawn(async move {
             let (external_id, group_code) = (submission.external_id.clone(), submission.group_code.clone());
-            let accepted = acceptor.accept_patiently(tenant_id, &defaults, submission, key);
+            let accepted = acceptor.accept_patiently(&sender, submission, key);
             let outcome = tokio::time::timeout(within, accepted).await;
             let outcome = outcome.unwrap_or(Err(NotAccepted::Unavailable));
             Done { index, external_id, group_code, outcome }

@@ -18,7 +18,7 @@ use super::publish::{Answered, PublishAnswer, check_callback};
 use crate::article::{Content, PublishRequest, Submission};
 use crate::connector::ContentProblem;
 use crate::store::AccountStanding;
-use crate::task::accept::{Warning, check::Would};
+use crate::task::accept::{NotAccepted, Warning, check::Would};
 use crate::tenant::Scope;
 
 /// What a request to publish would come to.
@@ -58,7 +58,11 @@ struct CheckErrors;
 
 impl IntoResponses for CheckErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        body_errors(&[(422, "`validation_failed`, `unknown_group`, `empty_group`"), (503, "`unavailable`")])
+        body_errors(&[
+            (422, "`validation_failed`, `unknown_group`, `empty_group`"),
+            (429, "`rate_limited`, `quota_exceeded`"),
+            (503, "`unavailable`"),
+        ])
     }
 }
 
@@ -86,7 +90,8 @@ pub(super) async fn check(
     let body = json_body(&headers, body, state.body_limit).await?;
     let submission = Submission::parse(&body, |url| check_callback(&state, url))?;
     let (group_code, content) = (submission.group_code.clone(), submission.content.clone());
-    let asking = state.acceptor.check(&state.store, caller.tenant_id, &caller.defaults, submission, key);
+    let sender = caller.sender();
+    let asking = state.acceptor.check(&state.store, &sender, submission, key);
     let existing = |would, task: PublishAnswer| CheckAnswer {
         would,
         warnings: task.warnings.clone(),
@@ -97,7 +102,11 @@ pub(super) async fn check(
         Would::ReturnExisting(acceptance) => existing("return_existing", (*acceptance).into()),
         Would::Reject(acceptance) => existing("reject", (*acceptance).into()),
         Would::Refuse(why) => {
-            return Err(Answered::of(Err(why), &group_code).err().unwrap_or_else(Problem::unavailable));
+            if let NotAccepted::QuotaExceeded(quota) = why {
+                caller.tell_quota(Some(quota), state.clock.now());
+            }
+            let refused = Answered::of(Err(why), &group_code, state.clock.now());
+            return Err(refused.err().unwrap_or_else(Problem::unavailable));
         }
         Would::Create { accounts, warnings } => {
             let mut checked = Vec::with_capacity(accounts.len());

@@ -19,7 +19,7 @@ use crate::store::StoreError;
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
 
 /// How long a caller should wait when the database cannot be reached, in seconds.
-pub(super) const RETRY_AFTER_SECONDS: u32 = 1;
+const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// What went wrong; [`Kind::facts`] gives each its status, code and title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,10 @@ pub enum Kind {
     UnknownGroup,
     /// The group has no accounts.
     EmptyGroup,
+    /// Requests come too fast.
+    RateLimited,
+    /// The articles of the day are used up.
+    QuotaExceeded,
     /// The database cannot be reached, or too much is waiting.
     Unavailable,
     /// A fault of ours.
@@ -93,6 +97,8 @@ impl Kind {
             Self::ValidationFailed => (S::UNPROCESSABLE_ENTITY, "validation_failed", "Fields break rules"),
             Self::UnknownGroup => (S::UNPROCESSABLE_ENTITY, "unknown_group", "There is no such group"),
             Self::EmptyGroup => (S::UNPROCESSABLE_ENTITY, "empty_group", "The group has no accounts"),
+            Self::RateLimited => (S::TOO_MANY_REQUESTS, "rate_limited", "Requests come too fast"),
+            Self::QuotaExceeded => (S::TOO_MANY_REQUESTS, "quota_exceeded", "The daily quota is used up"),
             Self::Unavailable => (S::SERVICE_UNAVAILABLE, "unavailable", "The service cannot do this now"),
             Self::Internal => (S::INTERNAL_SERVER_ERROR, "internal", "The service made a mistake"),
         }
@@ -106,13 +112,15 @@ pub struct Problem {
     detail: String,
     errors: Vec<FieldError>,
     members: Map<String, Value>,
+    retry_after_seconds: Option<u64>,
 }
 
 impl Problem {
     /// A problem; `detail` says what to do.
     #[must_use]
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), errors: Vec::new(), members: Map::new() }
+        let retry_after_seconds = (kind == Kind::Unavailable).then_some(RETRY_AFTER_SECONDS);
+        Self { kind, detail: detail.into(), errors: Vec::new(), members: Map::new(), retry_after_seconds }
     }
 
     /// Fields that break rules, all of them.
@@ -150,6 +158,12 @@ impl Problem {
         self
     }
 
+    /// Says after how many seconds the same request may succeed, at least one.
+    #[must_use]
+    pub(super) fn after(self, seconds: u64) -> Self {
+        Self { retry_after_seconds: Some(seconds.max(1)), ..self }
+    }
+
     /// The status it is answered with.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -179,10 +193,10 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
         match self.kind {
-            Kind::Unavailable => {
-                headers.insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS.into());
-            }
             // RFC 9110 §11.6.1: a 401 says how to authenticate.
             Kind::Unauthorized => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -310,14 +324,17 @@ impl IntoResponses for ListErrors {
     }
 }
 
-/// Error answers in the OpenAPI document: problem documents of these statuses, with what each may mean.
+/// Error answers in the OpenAPI document: problem documents of these statuses, with what each may mean. Whoever needs a key
+/// may also come too fast.
 pub(super) fn errors(answers: &[(u16, &str)]) -> BTreeMap<String, RefOr<openapi::Response>> {
     let problem = || openapi::Content::new(Some(openapi::Ref::from_schema_name("Problem")));
     let answer = |(status, meaning): &(u16, &str)| {
         let response = openapi::ResponseBuilder::new().description(*meaning).content(CONTENT_TYPE, problem());
         (status.to_string(), response.build().into())
     };
-    answers.iter().map(answer).collect()
+    let with_key = answers.iter().any(|(status, _)| *status == 401);
+    let too_fast = with_key.then_some(&(429, "`rate_limited`"));
+    too_fast.into_iter().chain(answers).map(answer).collect()
 }
 
 /// The error answers of a call that takes a body: what any of them may answer, and its own, which go before.
@@ -346,6 +363,8 @@ mod tests {
             Problem::invalid_fields(vec![error.clone(), error]),
             Problem::unavailable(),
             Problem::new(Kind::Unauthorized, "d"),
+            Problem::new(Kind::RateLimited, "d").after(0),
+            Problem::new(Kind::QuotaExceeded, "d").after(3_600),
             Problem::new(Kind::DuplicateExternalId, "d").with("task", [1]).with("hint", "h"),
         ];
         let mut documents = Vec::new();

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, NoQuery, idempotency_key, json_body};
+use super::limits::used_up;
 use super::problem::{Kind, Problem, body_errors};
 use crate::account::GroupCode;
 use crate::article::{PublishRequest, Submission};
@@ -112,6 +113,7 @@ impl IntoResponses for PublishErrors {
         body_errors(&[
             (409, "`duplicate_external_id`: strict mode; also holds `task` and `hint`"),
             (422, "`validation_failed`, `unknown_group`, `empty_group`"),
+            (429, "`rate_limited`, `quota_exceeded`"),
             (503, "`unavailable`: the same request again is safe"),
         ])
     }
@@ -145,9 +147,10 @@ pub(super) async fn publish(
     let body = json_body(&headers, body, state.body_limit).await?;
     let submission = Submission::parse(&body, |url| check_callback(&state, url))?;
     let group_code = submission.group_code.clone();
-    let outcome =
-        caller.within(state.acceptor.accept(caller.tenant_id, &caller.defaults, submission, key)).await?;
-    let answered = Answered::of(outcome, &group_code)?;
+    let outcome = caller.within(state.acceptor.accept(&caller.sender(), submission, key)).await?;
+    let now = state.clock.now();
+    caller.tell_quota(state.acceptor.quota(caller.tenant_id), now);
+    let answered = Answered::of(outcome, &group_code, now)?;
     let mut response = Json(answered.task).into_response();
     if answered.replayed {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
@@ -174,6 +177,7 @@ impl Answered {
     pub(super) fn of(
         outcome: Result<Acceptance, NotAccepted>,
         group_code: &GroupCode,
+        now: DateTime<Utc>,
     ) -> Result<Self, Problem> {
         let not_accepted = match outcome {
             Ok(acceptance) => {
@@ -200,6 +204,7 @@ impl Answered {
                 Kind::EmptyGroup,
                 format!("the group {group_code} has no accounts: add one; nothing was stored"),
             ),
+            NotAccepted::QuotaExceeded(quota) => used_up(quota, now),
             NotAccepted::Unavailable => Problem::unavailable(),
             NotAccepted::Refused => {
                 Problem::new(Kind::Internal, "this article could not be stored; it is logged")

@@ -13,7 +13,8 @@ use utoipa::{IntoResponses, ToSchema};
 use uuid::Uuid;
 
 use super::AppState;
-use super::admission::{Caller, NoQuery, optional_json_body, within_budget};
+use super::admission::{Caller, NoQuery, Peer, optional_json_body, within_budget};
+use super::gate::PublicKeySet;
 use super::problem::{Kind, ListErrors, Problem, ProblemDocument, errors};
 use super::task_requests::{NoFields, no_fields};
 use crate::callback::signature::SigningKey;
@@ -148,7 +149,7 @@ pub(super) async fn rotate_signing_secrets(
 }
 
 /// A public key as a JSON Web Key (RFC 7517, RFC 8037), and as Standard Webhooks writes it.
-#[derive(Serialize, ToSchema)]
+#[derive(Clone, Serialize, ToSchema)]
 pub(super) struct PublicKeyJwk {
     /// `OKP`.
     pub kty: &'static str,
@@ -175,32 +176,12 @@ pub(super) struct PublicKeyJwk {
 #[derive(Serialize, ToSchema)]
 pub(super) struct PublicKeys {
     /// The newest first.
-    pub keys: Vec<PublicKeyJwk>,
+    #[schema(value_type = Vec<PublicKeyJwk>)]
+    pub keys: PublicKeySet,
 }
 
-/// Read the public keys that verify a tenant's callbacks
-///
-/// For everybody, without a key: receivers verify signatures `v1a` with them. A JSON Web Key Set (RFC 7517), good for 5
-/// minutes. A tenant without such signatures is not told from one that is not there.
-#[utoipa::path(
-    get, path = "/.well-known/webhooks/{tenant_id}", tag = "callbacks", operation_id = "get_public_keys",
-    security(()),
-    params(("tenant_id" = Uuid, Path, description = "The tenant's id, as `GET /signing-secrets` has it in `public_keys_path`")),
-    responses(
-        (status = 200, description = "The public keys", body = PublicKeys),
-        (status = 400, description = "`invalid_query`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 404, description = "`not_found`", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-pub(super) async fn get_public_keys(
-    State(state): State<AppState>,
-    tenant_id: Result<Path<Uuid>, PathRejection>,
-    _: NoQuery,
-) -> Result<(NotKept, Json<PublicKeys>), Problem> {
-    let not_found = || Problem::new(Kind::NotFound, "there are no public keys here");
-    let Path(tenant_id) = tenant_id.map_err(|_| not_found())?;
-    let live = within_budget(state.store.signing_keys(tenant_id, &state.vault)).await??;
+/// What is public of the keys that sign.
+pub(super) fn public_keys(live: Vec<LiveKey>) -> Vec<PublicKeyJwk> {
     let keys = live.into_iter().filter_map(|LiveKey { key, key_id, expires_at }| match key {
         SigningKey::Secret(_) => None,
         SigningKey::Pair(pair) => Some(PublicKeyJwk {
@@ -214,9 +195,35 @@ pub(super) async fn get_public_keys(
             expires_at,
         }),
     });
-    let keys = keys.collect::<Vec<_>>();
-    if keys.is_empty() {
-        return Err(not_found());
-    }
+    keys.collect()
+}
+
+/// Read the public keys that verify a tenant's callbacks
+///
+/// For everybody, without a key: receivers verify signatures `v1a` with them. A JSON Web Key Set (RFC 7517), good for 5
+/// minutes. A tenant without such signatures is not told from one that is not there. What changed is seen within 5 seconds.
+#[utoipa::path(
+    get, path = "/.well-known/webhooks/{tenant_id}", tag = "callbacks", operation_id = "get_public_keys",
+    security(()),
+    params(("tenant_id" = Uuid, Path, description = "The tenant's id, as `GET /signing-secrets` has it in `public_keys_path`")),
+    responses(
+        (status = 200, description = "The public keys", body = PublicKeys),
+        (status = 400, description = "`invalid_query`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 404, description = "`not_found`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 429, description = "`rate_limited`: too many that do not exist were asked for from this address",
+            body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 503, description = "`unavailable`", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+pub(super) async fn get_public_keys(
+    State(state): State<AppState>,
+    tenant_id: Result<Path<Uuid>, PathRejection>,
+    Peer { address, told }: Peer,
+    _: NoQuery,
+) -> Result<(NotKept, Json<PublicKeys>), Problem> {
+    let not_found = || Problem::new(Kind::NotFound, "there are no public keys here");
+    let Path(tenant_id) = tenant_id.map_err(|_| not_found())?;
+    let keys = state.gate.public_keys(tenant_id, &state.vault, address, &told);
+    let keys = within_budget(keys).await??.ok_or_else(not_found)?;
     Ok(([(header::CACHE_CONTROL, PUBLIC_KEYS_FOR)], Json(PublicKeys { keys })))
 }

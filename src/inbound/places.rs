@@ -144,8 +144,9 @@ impl Drop for Seat {
     }
 }
 
-/// Who counts as one: an IPv4 address, or the /64 of an IPv6 one, of which everybody has 2^64.
-fn network(address: IpAddr) -> IpAddr {
+/// Who counts as one: an IPv4 address, or the /64 of an IPv6 one, of which everybody has 2^64 (RFC 6177 §2).
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),

@@ -9,7 +9,7 @@ use super::{Store, StoreError};
 
 /// Of each table, what the statements of `serve` need. What only an operator's commands do (tenants, API keys) is not
 /// among it. A lock needs the right to update some column: of `tenants`, one that means nothing.
-const RIGHTS: [(&str, &[&str]); 24] = [
+const RIGHTS: [(&str, &[&str]); 26] = [
     ("_sqlx_migrations", &["SELECT"]),
     ("accounts", &["SELECT", "INSERT", "UPDATE"]),
     ("api_keys", &["SELECT"]),
@@ -23,6 +23,8 @@ const RIGHTS: [(&str, &[&str]); 24] = [
     ("groups", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("lanes", &["SELECT", "INSERT", "UPDATE"]),
     ("publications", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("quota_shares", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("quotas", &["SELECT", "INSERT", "UPDATE"]),
     ("receivers", &["SELECT", "INSERT", "UPDATE"]),
     ("replay_events", &["SELECT", "INSERT", "DELETE"]),
     ("replays", &["SELECT", "INSERT", "UPDATE"]),
@@ -72,7 +74,7 @@ pub enum WorksAs {
 
 impl Store {
     /// Gives a role what `serve` needs on this schema, and takes what it had on its tables beyond that.
-    pub async fn grant(&self, role: &str) -> Result<(), StoreError> {
+    pub async fn grant_rights(&self, role: &str) -> Result<(), StoreError> {
         let found = sqlx::query!(
             r#"SELECT quote_ident(r.rolname) AS "name!", quote_ident(current_schema()) AS "schema!",
                 pg_has_role(r.oid, c.relowner, 'MEMBER') AS "owner!"

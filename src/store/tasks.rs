@@ -36,6 +36,8 @@ pub struct NewTask {
     pub draft: bool,
     /// The caller's own data, a JSON object.
     pub metadata: String,
+    /// Whether its tenant has a daily quota: then it takes one of its writer's share (`super::quotas`).
+    pub limited: bool,
 }
 
 /// What became of an article that was to be accepted.
@@ -56,6 +58,8 @@ pub enum Admitted {
     UnknownGroup,
     /// The group has no accounts.
     EmptyGroup,
+    /// It may be new, and the writer's share of its tenant's quota does not reach for it.
+    NothingLeft,
     /// Somebody else's, or its group is just changing; not visible to this statement yet: ask again.
     Unseen,
 }
@@ -163,8 +167,9 @@ impl Store {
     /// The batch is sorted by (tenant, `external_id`) and holds none twice: two batches then never wait for each other
     /// in a circle. What somebody else is just writing is reported as [`Admitted::Unseen`]: the statement's snapshot
     /// cannot show it, so it takes another statement.
+    /// What is limited is taken from that share, in the batch's order.
     #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
-    pub async fn accept(&self, batch: &[&NewTask]) -> Result<Vec<Admitted>, StoreError> {
+    pub async fn accept(&self, batch: &[&NewTask], share_id: Uuid) -> Result<Vec<Admitted>, StoreError> {
         let column = |of: fn(&NewTask) -> Option<&str>| batch.iter().map(|task| of(task)).collect::<Vec<_>>();
         let tags = batch.iter().map(|task| Json(&task.content.tags)).collect::<Vec<_>>();
         let rows = sqlx::query!(
@@ -172,19 +177,30 @@ impl Store {
                 SELECT * FROM unnest(
                     $1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[],
                     $9::timestamptz[], $10::boolean[], $11::text[], $12::text[], $13::text[], $14::text[],
-                    $15::text[], $16::text[], $17::jsonb[], $18::text[]
+                    $15::text[], $16::text[], $17::jsonb[], $18::text[], $20::boolean[]
                 ) WITH ORDINALITY AS u(
                     tenant_id, external_id, task_id, group_code, fingerprint, digests, idempotency_key, callback_url,
                     publish_at, draft, title, content_html, summary, cover_url,
-                    canonical_url, author, tags, metadata, place)
+                    canonical_url, author, tags, metadata, limited, place)
             ), found AS MATERIALIZED (
                 -- Row by row, by the key: joined, a young table would be read whole, and a grown one by the same plan.
                 SELECT i.place, t.* FROM input i CROSS JOIN LATERAL (
                     SELECT * FROM tasks t WHERE t.tenant_id = i.tenant_id AND t.external_id = i.external_id LIMIT 1) t
+            ), locked AS MATERIALIZED (
+                -- Before all else, since who takes shares back waits for them.
+                SELECT s.tenant_id, s.amount, s.ctid AS version
+                FROM (SELECT DISTINCT tenant_id FROM input WHERE limited) d JOIN quota_shares s USING (tenant_id)
+                WHERE s.share_id = $21 AND s.day = account_day(s.day, 'UTC', now() + $19::interval)
+                ORDER BY s.tenant_id FOR UPDATE OF s
+            ), shares AS MATERIALIZED (
+                -- Another version than the snapshot's is of an earlier try of this batch, whose articles it does not show.
+                SELECT l.tenant_id, l.amount, s.ctid = l.version AS fresh
+                FROM locked l JOIN quota_shares s ON s.tenant_id = l.tenant_id AND s.share_id = $21
             ), held AS MATERIALIZED (
                 -- Until the commit no account is taken out of these groups (`super::locks`).
                 SELECT g.tenant_id, g.group_code, g.ctid AS version
                 FROM (SELECT DISTINCT tenant_id, group_code FROM input) d JOIN groups g USING (tenant_id, group_code)
+                WHERE (SELECT count(*) FROM shares) >= 0
                 ORDER BY g.tenant_id, g.group_code FOR KEY SHARE OF g
             ), named AS MATERIALIZED (
                 -- What is locked is the newest version of a row; members are read as the statement's snapshot shows them.
@@ -193,6 +209,13 @@ impl Store {
                     WHERE m.tenant_id = g.tenant_id AND m.group_code = g.group_code
                 ) AS members
                 FROM held h JOIN groups g USING (tenant_id, group_code)
+            ), covered AS MATERIALIZED (
+                SELECT place FROM (
+                    SELECT i.place, s.amount, row_number() OVER (PARTITION BY i.tenant_id ORDER BY i.place) AS nth
+                    FROM input i JOIN shares s USING (tenant_id) JOIN named n USING (tenant_id, group_code)
+                    WHERE i.limited AND s.fresh AND n.fresh AND n.members > 0
+                        AND NOT EXISTS (SELECT FROM found f WHERE f.place = i.place)) c
+                WHERE nth <= amount
             ), won AS (
                 INSERT INTO tasks (tenant_id, external_id, task_id, group_code, fingerprint, digests, idempotency_key,
                     callback_url, publish_at, draft, drafts, open, created_at, submitted_at)
@@ -202,9 +225,15 @@ impl Store {
                     now() + $19::interval, CASE WHEN NOT i.draft THEN now() + $19::interval END
                 FROM input i JOIN named n USING (tenant_id, group_code)
                 WHERE n.fresh AND n.members > 0 AND NOT EXISTS (SELECT FROM found f WHERE f.place = i.place)
+                    AND (NOT i.limited OR EXISTS (SELECT FROM covered c WHERE c.place = i.place))
                 ORDER BY i.tenant_id, i.external_id
                 ON CONFLICT (tenant_id, external_id) DO NOTHING
                 RETURNING tenant_id, task_id, created_at
+            ), taken AS (
+                UPDATE quota_shares s SET amount = s.amount - w.articles
+                FROM (SELECT i.tenant_id, count(*)::int AS articles FROM input i JOIN won USING (tenant_id, task_id)
+                    WHERE i.limited GROUP BY i.tenant_id) w
+                WHERE s.tenant_id = w.tenant_id AND s.share_id = $21
             ), texts AS (
                 INSERT INTO articles (tenant_id, task_id, title, content_html, summary, cover_url, canonical_url, author,
                     tags, metadata)
@@ -226,7 +255,12 @@ impl Store {
                 RETURNING tenant_id, task_id, platform, account_id, position
             )
             SELECT i.place AS "place!",
-                CASE WHEN n.fresh THEN n.members END AS "members?", n.fresh AS "fresh?",
+                -- The quota goes before the group.
+                i.limited AND coalesce(s.fresh, true) AND (coalesce(s.amount, 0) = 0
+                    OR coalesce(n.fresh AND n.members > 0, false)
+                        AND NOT EXISTS (SELECT FROM covered c WHERE c.place = i.place)
+                ) AS "nothing_left!",
+                CASE WHEN n.fresh THEN n.members END AS "members?", n.fresh AND coalesce(s.fresh, true) AS "fresh?",
                 w.created_at AS "created_at?", f.submitted_at AS "submitted_at?",
                 CASE WHEN w.task_id IS NOT NULL THEN (
                     SELECT json_agg(json_build_array(r.platform, r.account_id) ORDER BY r.position)
@@ -252,6 +286,7 @@ impl Store {
             LEFT JOIN won w ON w.tenant_id = i.tenant_id AND w.task_id = i.task_id
             LEFT JOIN found f ON f.place = i.place
             LEFT JOIN named n ON n.tenant_id = i.tenant_id AND n.group_code = i.group_code
+            LEFT JOIN shares s ON s.tenant_id = i.tenant_id AND i.limited
             ORDER BY i.place"#,
             &batch.iter().map(|task| task.tenant_id).collect::<Vec<_>>(),
             &column(|task| Some(task.external_id.as_str())) as &[Option<&str>],
@@ -272,6 +307,8 @@ impl Store {
             &tags as &[Json<&Vec<String>>],
             &column(|task| Some(&task.metadata)) as &[Option<&str>],
             self.clock.skew() as _,
+            &batch.iter().map(|task| task.limited).collect::<Vec<_>>(),
+            share_id,
         )
         .fetch_all(&self.pool)
         .await?;
@@ -291,6 +328,7 @@ impl Store {
                         publications: row.publications.map_or(Vec::new(), |list| list.0),
                     }))
                 }
+                _ if row.nothing_left && row.created_at.is_none() => Admitted::NothingLeft,
                 _ if row.fresh == Some(false) => Admitted::Unseen,
                 _ => Self::admitted_anew(row.created_at, row.accounts, row.members, row.same_content_as),
             })

@@ -3,11 +3,13 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use super::quotas::limits;
 use super::signing::{key_place, key_row, schemes};
 use super::{Store, StoreError};
 use crate::article::{Defaults, OnDuplicate};
 use crate::callback::signature::{Scheme, SigningSecret};
 use crate::task::marker::MarkerKey;
+use crate::tenant::limits::Limits;
 use crate::tenant::{ApiKey, Scope, TenantName};
 use crate::vault::{Place, Vault};
 
@@ -24,6 +26,8 @@ pub struct Tenant {
     pub defaults: Defaults,
     /// What its callbacks are signed by.
     pub signatures: Vec<Scheme>,
+    /// What it may ask for.
+    pub limits: Limits,
 }
 
 /// What is to become of a tenant's defaults; none: it stays.
@@ -46,6 +50,8 @@ pub struct AuthenticatedKey {
     pub scopes: Vec<Scope>,
     /// What holds for its tenant's articles.
     pub defaults: Defaults,
+    /// What its tenant may ask for.
+    pub limits: Limits,
 }
 
 /// A key as it is listed; its secret is not kept.
@@ -109,8 +115,8 @@ impl Store {
         .await?;
         let name = name.as_str().to_owned();
         let defaults = Defaults { callback_url: None, on_duplicate: OnDuplicate::Return };
-        let tenant =
-            |created_at| Tenant { tenant_id, name, created_at, defaults, signatures: vec![Scheme::V1] };
+        let (signatures, limits) = (vec![Scheme::V1], Limits::default());
+        let tenant = |created_at| Tenant { tenant_id, name, created_at, defaults, signatures, limits };
         Ok(created_at.map(|created_at| (tenant(created_at), secret)))
     }
 
@@ -126,7 +132,8 @@ impl Store {
 
     async fn read_tenants(&self, name: Option<&str>) -> Result<Vec<Tenant>, StoreError> {
         let rows = sqlx::query!(
-            "SELECT tenant_id, name, created_at, default_callback_url, default_on_duplicate, signatures FROM tenants
+            "SELECT tenant_id, name, created_at, default_callback_url, default_on_duplicate, signatures, rate_per_second,
+                rate_burst, articles_per_day FROM tenants
             WHERE $1::text IS NULL OR name = $1 ORDER BY name",
             name,
         )
@@ -138,6 +145,7 @@ impl Store {
             created_at: row.created_at,
             defaults: defaults(row.default_callback_url, &row.default_on_duplicate),
             signatures: schemes(&row.signatures),
+            limits: limits(row.rate_per_second, row.rate_burst, row.articles_per_day),
         });
         Ok(tenants.collect())
     }
@@ -188,7 +196,8 @@ impl Store {
     /// Looks a key up; `None` if there is none, or it is revoked.
     pub async fn authenticate(&self, key: &ApiKey) -> Result<Option<AuthenticatedKey>, StoreError> {
         let row = sqlx::query!(
-            "SELECT k.key_id, k.scopes, t.default_callback_url, t.default_on_duplicate
+            "SELECT k.key_id, k.scopes, t.default_callback_url, t.default_on_duplicate, t.rate_per_second, t.rate_burst,
+                t.articles_per_day
             FROM api_keys k JOIN tenants t ON t.tenant_id = k.tenant_id
             WHERE k.tenant_id = $1 AND k.secret_hash = $2 AND k.revoked_at IS NULL",
             key.tenant_id(),
@@ -201,6 +210,7 @@ impl Store {
             key_id: row.key_id,
             scopes: row.scopes.iter().filter_map(|scope| scope.parse().ok()).collect(),
             defaults: defaults(row.default_callback_url, &row.default_on_duplicate),
+            limits: limits(row.rate_per_second, row.rate_burst, row.articles_per_day),
         }))
     }
 

@@ -5,7 +5,6 @@
 //! was sent again.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -13,32 +12,25 @@ use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::account::AccountKey;
 use crate::article::{Defaults, Digests, ExternalId, OnDuplicate, OptionsSent, Submission};
 use crate::clock::SharedClock;
-use crate::fault;
 use crate::gather::{Bounds, Busy, Gatherer};
 use crate::json;
-use crate::store::{self, Admitted, ExistingTask, NewTask, PublicationRow, Store, StoreError};
-use crate::task::state::Status;
+use crate::store::{self, ExistingTask, NewTask, PublicationRow, QuotaStanding, Store};
 use crate::telemetry::metrics::Metrics;
 use crate::turns::Wake;
 
 pub mod check;
+mod quota;
+mod write;
+
+use quota::Quotas;
+use write::Writer;
 
 /// Four writers keep the disk busy while batches grow; beyond 128 rows a batch gains little; 4,096 requests of 64 MiB in all
 /// may wait, which at the slowest rate seen is below a second of work.
 const BOUNDS: Bounds =
     Bounds { queue: 4_096, queue_kib: 64 * 1024, rows: 128, batch_kib: 4 * 1024, writers: 4 };
-
-/// How long a batch is tried while the database cannot be reached; then nobody waits for it any more.
-const PATIENCE: Duration = Duration::from_millis(1_500);
-
-/// The pause before a batch is sent again to a database that could not be reached.
-const AGAIN: Duration = Duration::from_millis(50);
-
-/// How often somebody else's row, seen by the index but not by the statement, is asked for again.
-const UNSEEN_MAX: usize = 8;
 
 /// A remark that is no error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -94,6 +86,9 @@ pub enum NotAccepted {
     /// A group without accounts.
     #[error("the group has no accounts")]
     EmptyGroup,
+    /// The tenant's daily quota is used up.
+    #[error("the daily quota is used up")]
+    QuotaExceeded(QuotaStanding),
     /// The database cannot be reached, or too much is waiting. It may have been stored; the same again is safe.
     #[error("cannot be stored now")]
     Unavailable,
@@ -102,10 +97,22 @@ pub enum NotAccepted {
     Refused,
 }
 
+/// Who hands an article in, and what holds for it.
+#[derive(Debug, Clone, Default)]
+pub struct Sender {
+    /// The tenant.
+    pub tenant_id: Uuid,
+    /// What holds for its articles.
+    pub defaults: Defaults,
+    /// Whether it has a daily quota.
+    pub limited: bool,
+}
+
 /// The door of the service.
 #[derive(Clone)]
 pub struct Acceptor {
     gatherer: Gatherer<NewTask, Answer>,
+    quotas: Quotas,
     clock: SharedClock,
 }
 
@@ -126,27 +133,33 @@ impl Acceptor {
         clock: SharedClock,
         tracker: &TaskTracker,
     ) -> Self {
-        let writing = (store, wake, clock.clone());
+        let quotas = Quotas::new(clock.clone());
+        let writer = Writer { store, wake, quotas: quotas.clone(), clock: clock.clone() };
         let counting = metrics.clone();
         let gatherer = Gatherer::start(BOUNDS, tracker, move |batch: Vec<NewTask>| {
             counting.batch_accepted(batch.len());
-            let (store, wake, clock) = writing.clone();
-            async move { write(&store, &wake, &clock, batch).await }
+            let writer = writer.clone();
+            async move { writer.write(batch).await }
         });
         metrics.watch_accepting(gatherer.waiting());
-        Self { gatherer, clock }
+        Self { gatherer, quotas, clock }
+    }
+
+    /// How a tenant's daily quota stands, as far as this node has seen: others may have used more since.
+    #[must_use]
+    pub fn quota(&self, tenant_id: Uuid) -> Option<QuotaStanding> {
+        self.quotas.standing(tenant_id)
     }
 
     /// Accepts an article, or finds the task it is already; refused at once if too much is waiting. What it does not say is
-    /// as the tenant's `defaults` have it now; it is compared by what it says.
+    /// as the sender's `defaults` have it now; it is compared by what it says.
     pub async fn accept(
         &self,
-        tenant_id: Uuid,
-        defaults: &Defaults,
+        sender: &Sender,
         submission: Submission,
         idempotency_key: Option<String>,
     ) -> Result<Acceptance, NotAccepted> {
-        let asked = self.ask(tenant_id, defaults, submission, idempotency_key);
+        let asked = self.ask(sender, submission, idempotency_key);
         let stored = self.gatherer.submit(asked.task, asked.bytes).await;
         asked.question.answer(stored)
     }
@@ -154,21 +167,21 @@ impl Acceptor {
     /// Accepts an article of many that come at once: waits until there is room for it.
     pub async fn accept_patiently(
         &self,
-        tenant_id: Uuid,
-        defaults: &Defaults,
+        sender: &Sender,
         submission: Submission,
         idempotency_key: Option<String>,
     ) -> Result<Acceptance, NotAccepted> {
-        let asked = self.ask(tenant_id, defaults, submission, idempotency_key);
+        let asked = self.ask(sender, submission, idempotency_key);
         let stored = self.gatherer.submit_patiently(asked.task, asked.bytes).await;
         asked.question.answer(stored)
     }
 
-    fn ask(&self, tenant_id: Uuid, defaults: &Defaults, mut sent: Submission, key: Option<String>) -> Asked {
+    fn ask(&self, sender: &Sender, mut sent: Submission, key: Option<String>) -> Asked {
+        let Sender { tenant_id, defaults, limited } = sender;
         let metadata = sent.metadata.clone().unwrap_or_else(|| "{}".to_owned());
         let digests = Digests::of(&sent.content, &json::canonical_text(&metadata));
         let task = NewTask {
-            tenant_id,
+            tenant_id: *tenant_id,
             task_id: self.clock.new_id(),
             external_id: sent.external_id.clone(),
             group_code: sent.group_code.as_str().to_owned(),
@@ -180,6 +193,7 @@ impl Acceptor {
             publish_at: sent.publish_at,
             draft: sent.draft.unwrap_or(false),
             metadata,
+            limited: *limited,
         };
         let bytes = task.content.content_html.len() + task.metadata.len();
         let on_duplicate = sent.on_duplicate.unwrap_or(defaults.on_duplicate);
@@ -296,132 +310,3 @@ fn compare(
 }
 
 type Answer = Result<Stored, NotAccepted>;
-
-/// A part of a batch that goes into one statement: the places of its articles.
-struct Part {
-    places: Vec<usize>,
-    /// How often something of it was not to be seen.
-    unseen: usize,
-}
-
-impl Part {
-    fn halves(mut self) -> [Self; 2] {
-        let rest = self.places.split_off(self.places.len() / 2);
-        [Self { places: rest, unseen: self.unseen }, self]
-    }
-
-    /// The places by article, sorted by (tenant, `external_id`): one of each goes into the statement, the others of the
-    /// same article learn from its answer.
-    fn by_article(&self, batch: &[NewTask]) -> Vec<Vec<usize>> {
-        let key = |at: &usize| (batch[*at].tenant_id, &batch[*at].external_id);
-        let mut places = self.places.clone();
-        places.sort_by_key(key);
-        places.chunk_by(|a, b| key(a) == key(b)).map(<[usize]>::to_vec).collect()
-    }
-}
-
-/// Writes a batch, part by part; what has no answer in the end was not to be had in time.
-async fn write(store: &Store, wake: &Wake, clock: &SharedClock, batch: Vec<NewTask>) -> Vec<Answer> {
-    let mut answers = vec![None; batch.len()];
-    let begun = clock.instant();
-    let mut parts = vec![Part { places: (0..batch.len()).collect(), unseen: 0 }];
-    while let Some(part) = parts.pop() {
-        if part.places.is_empty() || part.unseen > UNSEEN_MAX || clock.instant() - begun > PATIENCE {
-            continue;
-        }
-        let articles = part.by_article(&batch);
-        let tasks = articles.iter().map(|places| &batch[places[0]]).collect::<Vec<_>>();
-        match store.accept(&tasks).await {
-            Ok(admitted) => {
-                fault::point("accept.committed", "");
-                let unseen =
-                    part.unseen + usize::from(admitted.iter().any(|one| matches!(one, Admitted::Unseen)));
-                for (places, admitted) in articles.iter().zip(admitted) {
-                    note(&batch, places, admitted, &mut answers, wake);
-                }
-                let places = part.places.into_iter().filter(|at| answers[*at].is_none()).collect();
-                parts.push(Part { places, unseen });
-            }
-            Err(StoreError::Unavailable(error)) => {
-                tracing::warn!(%error, articles = articles.len(), "cannot accept yet");
-                tokio::time::sleep(AGAIN).await;
-                parts.push(part);
-            }
-            Err(StoreError::HeldUp(error)) if part.places.len() == 1 => {
-                tracing::warn!(%error, "cannot accept yet");
-                parts.push(part);
-            }
-            Err(error) if part.places.len() == 1 => {
-                tracing::error!(%error, external_id = %tasks[0].external_id, "the database refused an article");
-                answers[part.places[0]] = Some(Err(NotAccepted::Refused));
-            }
-            // A bad article then fails alone, and a lock that somebody holds stops only those who need it.
-            Err(_) => parts.extend(part.halves()),
-        }
-    }
-    answers.into_iter().map(|answer| answer.unwrap_or(Err(NotAccepted::Unavailable))).collect()
-}
-
-/// Notes what became of one article, whose places are given, the one that was in the statement first.
-fn note(
-    batch: &[NewTask],
-    places: &[usize],
-    admitted: Admitted,
-    answers: &mut [Option<Answer>],
-    wake: &Wake,
-) {
-    let first = &batch[places[0]];
-    let Some(answer) = answer(first, admitted) else { return };
-    if answer.as_ref().is_ok_and(|stored| stored.task.task_id == first.task_id) {
-        wake.wake(first.tenant_id);
-    }
-    for at in places {
-        // What is wrong with one group says nothing of another.
-        if answer.is_ok() || batch[*at].group_code == first.group_code {
-            answers[*at] = Some(answer.clone());
-        }
-    }
-}
-
-/// The answer to one article; none if it has to be asked again.
-fn answer(one: &NewTask, admitted: Admitted) -> Option<Answer> {
-    match admitted {
-        Admitted::Existing(task) => Some(Ok(Stored { task: *task, same_content_as: None })),
-        Admitted::UnknownGroup => Some(Err(NotAccepted::UnknownGroup)),
-        Admitted::EmptyGroup => Some(Err(NotAccepted::EmptyGroup)),
-        Admitted::Unseen => None,
-        Admitted::Created { members, at, same_content_as } => {
-            let status = if one.draft { Status::Draft } else { Status::Submitted };
-            let members = members.into_iter().map(AccountKey::into_names);
-            let publications = members.map(|(platform, account_id)| PublicationRow {
-                platform,
-                account_id,
-                status,
-                confirming: false,
-                round: 1,
-                claimed: false,
-                attempts: 0,
-                url: None,
-                remote_id: None,
-                error_code: None,
-                error_message: None,
-                error_retryable: None,
-                warnings: None,
-                due_at: one.publish_at.map_or(at, |publish_at| publish_at.max(at)),
-                updated_at: at,
-            });
-            let task = ExistingTask {
-                task_id: one.task_id,
-                group_code: one.group_code.clone(),
-                digests: one.digests.fields.to_vec(),
-                idempotency_key: one.idempotency_key.clone(),
-                callback_url: one.callback_url.clone(),
-                publish_at: one.publish_at,
-                draft: one.draft,
-                submitted_at: (!one.draft).then_some(at),
-                publications: publications.collect(),
-            };
-            Some(Ok(Stored { task, same_content_as }))
-        }
-    }
-}

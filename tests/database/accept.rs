@@ -1,14 +1,15 @@
 //! Accepting in batches: neighbours do not feel each other, and nothing is ever half done.
 
-use publish_ingest::article::{Defaults, OnDuplicate, Submission};
+use publish_ingest::article::Submission;
 use publish_ingest::store::Admitted;
-use publish_ingest::task::accept::{Acceptance, Acceptor, NotAccepted};
+use publish_ingest::task::accept::{Acceptance, Acceptor, NotAccepted, Sender};
 use publish_ingest::telemetry::metrics::Metrics;
 use publish_ingest::turns::Wake;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use crate::harness::{BOTH, EMPTY, ONE, World, article, article_with, at_once, in_world};
 
@@ -35,10 +36,7 @@ async fn gathered(
     let tenant_id = world.tenant.tenant_id;
     at_once(articles.iter().map(|article| {
         let (acceptor, submission) = (acceptor.clone(), submission(article));
-        async move {
-            let defaults = Defaults { callback_url: None, on_duplicate: OnDuplicate::Return };
-            acceptor.accept(tenant_id, &defaults, submission, None).await
-        }
+        async move { acceptor.accept(&Sender { tenant_id, ..Sender::default() }, submission, None).await }
     }))
     .await
 }
@@ -84,17 +82,15 @@ async fn more_than_may_wait_at_once_wait_for_room_where_they_are_patient() {
     in_world(async |world: &World| {
         // The queue has 4,096 places, and all are handed in before a writer runs.
         let (acceptor, tenant_id) = (acceptor(world), world.tenant.tenant_id);
-        let accepted =
-            at_once(
-                (0..4_200).map(|n| {
-                    let submission = submission(&article_with(&format!("post-{n}"), json!({"draft": true})));
-                    let acceptor = acceptor.clone();
-                    async move {
-                        acceptor.accept_patiently(tenant_id, &Defaults::default(), submission, None).await
-                    }
-                }),
-            )
-            .await;
+        let accepted = at_once((0..4_200).map(|n| {
+            let submission = submission(&article_with(&format!("post-{n}"), json!({"draft": true})));
+            let acceptor = acceptor.clone();
+            async move {
+                let sender = Sender { tenant_id, ..Sender::default() };
+                acceptor.accept_patiently(&sender, submission, None).await
+            }
+        }))
+        .await;
         assert!(accepted.iter().all(|one| one.as_ref().is_ok_and(|task| task.created)));
     })
     .await;
@@ -176,7 +172,7 @@ async fn two_batches_in_opposite_order_do_not_wait_for_each_other_in_a_circle() 
                 }
                 let tasks = places.iter().map(|n| world.new_task(&format!("{round}-{n:03}"), ONE));
                 let (tasks, store) = (tasks.collect::<Vec<_>>(), world.store.clone());
-                async move { store.accept(&tasks.iter().collect::<Vec<_>>()).await.unwrap() }
+                async move { store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil()).await.unwrap() }
             };
             let all = || (0..ARTICLES).collect::<Vec<_>>();
             let (there, back) = tokio::join!(batch(all(), false), batch(all(), true));

@@ -447,6 +447,7 @@ async fn a_key_opens_its_scopes_and_nothing_else() {
         for key in revoked {
             world.store.revoke_key(key.key_id).await.unwrap();
         }
+        world.advance(5);
         api.get("/tasks/a").await.problem(401, "unauthorized");
         api.get("/healthz").await.ok();
     })

@@ -9,6 +9,8 @@ use crate::receiver::Receiver;
 
 async fn set(world: &World, change: DefaultsChange) {
     assert!(world.store.set_defaults("acme", &change).await.unwrap());
+    // Then it holds on every node.
+    world.advance(5);
 }
 
 fn callbacks_to(url: Option<&str>) -> DefaultsChange {

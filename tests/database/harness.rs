@@ -90,7 +90,7 @@ pub(crate) async fn create_migrated(cluster: &Cluster, name: &str) -> String {
     let url = cluster.url(name);
     let store = Store::open(&url, 1, Arc::new(SystemClock)).unwrap();
     store.migrate().await.unwrap();
-    store.grant(ROLE).await.unwrap();
+    store.grant_rights(ROLE).await.unwrap();
     store.close().await;
     url
 }
@@ -307,12 +307,13 @@ impl World {
             publish_at: None,
             draft: false,
             metadata: "{}".to_owned(),
+            limited: false,
         }
     }
 
     /// Accepts articles without a service.
     pub(crate) async fn accept(&self, tasks: &[NewTask]) {
-        let admitted = self.store.accept(&tasks.iter().collect::<Vec<_>>()).await.unwrap();
+        let admitted = self.store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil()).await.unwrap();
         assert!(admitted.iter().all(|one| matches!(one, Admitted::Created { .. })), "{admitted:?}");
     }
 

@@ -3,7 +3,7 @@
 use sqlx::PgPool;
 
 /// A rule, and the statement that names what breaks it.
-const RULES: [(&str, &str); 22] = [
+const RULES: [(&str, &str); 23] = [
     (
         "a task's counters are those of its publications, of which there is at least one",
         "SELECT coalesce(t.external_id, '?') FROM tasks t FULL JOIN (
@@ -66,6 +66,15 @@ const RULES: [(&str, &str); 22] = [
         "SELECT concat(publication_id, ': ', status) FROM publications
         WHERE counted_on IS NOT NULL AND status NOT IN ('running', 'success')
             AND (status, error_code) IS DISTINCT FROM ('failed', 'outcome_unknown')",
+    ),
+    (
+        "what was given of a quota's day was accepted, or is left in a share of that day",
+        "SELECT concat(q.tenant_id, ': ', q.given, ' given, ', s.n, ' left') FROM quotas q LEFT JOIN LATERAL (
+            SELECT coalesce(sum(amount), 0) AS n, count(*) FILTER (WHERE day <> q.day) AS others
+            FROM quota_shares s WHERE s.tenant_id = q.tenant_id) s ON true
+        WHERE others > 0 OR q.given - s.n > (
+            SELECT count(*) FROM tasks t
+            WHERE t.tenant_id = q.tenant_id AND (t.created_at AT TIME ZONE 'UTC')::date = q.day)",
     ),
     (
         "a receiver's in_flight is what is being sent to it",

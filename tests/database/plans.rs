@@ -89,7 +89,7 @@ async fn a_plan_made_on_young_tables_serves_on_full_ones() {
         let lives = async |name: &str, count: i32| {
             let tasks =
                 (0..count).map(|n| world.new_task(&format!("{name}-{n:02}"), ONE)).collect::<Vec<_>>();
-            store.accept(&tasks.iter().collect::<Vec<_>>()).await.unwrap();
+            store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil()).await.unwrap();
             let claimed = store.claim(tenant_id, &limits("w")).await.unwrap();
             assert_eq!(claimed.len(), tasks.len());
             for one in &claimed {

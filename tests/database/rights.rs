@@ -105,11 +105,11 @@ async fn a_grant_gives_what_is_missing_and_takes_what_is_too_much() {
         ] {
             assert!(missing.contains(part), "{missing}");
         }
-        world.store.grant(ROLE).await.unwrap();
+        world.store.grant_rights(ROLE).await.unwrap();
         assert_eq!(serving.works_as().await.unwrap(), WorksAs::Granted);
         assert_eq!(world.text(RIGHTS).await, before);
         // Again, and by two at once.
-        let (one, other) = tokio::join!(world.store.grant(ROLE), world.store.grant(ROLE));
+        let (one, other) = tokio::join!(world.store.grant_rights(ROLE), world.store.grant_rights(ROLE));
         one.unwrap();
         other.unwrap();
         assert_eq!(world.text(RIGHTS).await, before);
@@ -128,7 +128,7 @@ async fn a_grant_gives_what_is_missing_and_takes_what_is_too_much() {
 #[tokio::test]
 async fn only_a_role_that_is_there_and_less_than_the_owner_is_granted_anything() {
     in_world(async |world: &World| {
-        let refused = async |role: &str| match world.store.grant(role).await {
+        let refused = async |role: &str| match world.store.grant_rights(role).await {
             Err(StoreError::Rights(error)) => error,
             other => panic!("{role}: {other:?}"),
         };
@@ -137,7 +137,7 @@ async fn only_a_role_that_is_there_and_less_than_the_owner_is_granted_anything()
         // Roles belong to the whole server: these names are of this test alone.
         world.execute("CREATE ROLE rights_member NOINHERIT IN ROLE postgres; CREATE ROLE \"Rights, odd\"").await;
         assert!(matches!(refused("rights_member").await, RightsError::Owner(_)));
-        world.store.grant("Rights, odd").await.unwrap();
+        world.store.grant_rights("Rights, odd").await.unwrap();
         let may = "SELECT count(*) FROM pg_roles WHERE rolname = 'Rights, odd' AND has_table_privilege(oid, 'tasks', 'INSERT')";
         assert_eq!(world.number(may).await, 1);
         world.execute("DROP OWNED BY \"Rights, odd\"; DROP ROLE \"Rights, odd\"; DROP ROLE rights_member").await;

@@ -183,7 +183,11 @@ async fn key_pairs_sign_beside_secrets_or_alone_and_anybody_reads_the_public_key
         let other = world.another_tenant("other").await;
         let (receiver, api) = (Receiver::start([]).await, world.start().await);
         let path = format!("/.well-known/webhooks/{tenant_id}");
-        let read = async |path: &str| api.send(api.without_key(path)).await;
+        // What changed is seen after 5 seconds.
+        let read = async |path: &str| {
+            world.advance(5);
+            api.send(api.without_key(path)).await
+        };
         // No key pair, no such tenant, no id: nobody is told which.
         let mut none = Vec::new();
         for path in

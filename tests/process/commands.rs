@@ -3,11 +3,11 @@
 use publish_ingest::clock::SystemClock;
 use publish_ingest::vault::MasterKey;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::{Api, article};
 use crate::operator::Shell;
-use crate::program::{Dev, Folder, database, failure, program, refused, run};
+use crate::program::{Dev, Folder, database, eventually, failure, program, refused, run};
 
 #[tokio::test]
 async fn tenants_and_keys_are_made_listed_and_ended_from_a_shell() {
@@ -42,6 +42,20 @@ async fn tenants_and_keys_are_made_listed_and_ended_from_a_shell() {
     assert!(!stderr.contains(secret), "{stderr}");
 }
 
+async fn tenants_have_their_limits(shell: &Shell, before: &Value) {
+    let limits = |tenant: &Value| ["rate", "burst", "articles_per_day"].map(|name| tenant[name].clone());
+    assert_eq!(limits(before), [json!(null), json!(null), json!(null)]);
+    let line = shell.failure(&["tenant", "set", "acme", "--burst", "9"]).await;
+    assert!(line.contains("--rate"), "{line}");
+    let told = shell.json(&["tenant", "set", "acme", "--rate", "5", "--articles-per-day", "1000"]).await;
+    assert_eq!(limits(&told), [json!(5), json!(5), json!(1_000)]);
+    let told = shell.text(&["tenant", "set", "acme", "--burst", "20"]).await;
+    assert!(told.contains("rate 5/s  burst 20  articles_per_day 1000"), "{told}");
+    assert!(shell.text(&["tenant", "list"]).await.contains(told.trim()));
+    let told = shell.json(&["tenant", "set", "acme", "--no-rate", "--no-articles-per-day"]).await;
+    assert_eq!(told, *before);
+}
+
 async fn tenants_have_their_defaults(shell: &Shell) {
     let acme = async || shell.json(&["tenant", "list"]).await["tenants"][0].clone();
     let before = acme().await;
@@ -57,9 +71,13 @@ async fn tenants_have_their_defaults(shell: &Shell) {
     assert_eq!(acme().await, before);
     let line = shell.failure(&["tenant", "set", "nobody", "--no-callback-url"]).await;
     assert!(line.contains("tenant list"), "{line}");
+    tenants_have_their_limits(shell, &before).await;
     for wrong in [
         &["tenant", "set", "acme"][..],
         &["tenant", "set", "acme", "--callback-url", "receiver.example"],
+        &["tenant", "set", "acme", "--rate", "0"],
+        &["tenant", "set", "acme", "--rate", "2", "--no-rate"],
+        &["tenant", "set", "acme", "--articles-per-day", "-1"],
         &["tenant", "set", "acme", "--callback-url", url, "--no-callback-url"],
         &["tenant", "set", "acme", "--on-duplicate", "ignore"],
     ] {
@@ -91,7 +109,7 @@ async fn keys_open_what_their_scopes_say(shell: &Shell, dev: &Dev) {
     assert_eq!(statuses(Api::new(&dev.url, None)).await, (401, 401));
 
     assert_eq!(shell.text(&["key", "revoke", &reads_id]).await, "");
-    assert_eq!(statuses(api(&reads)).await, (401, 401));
+    eventually("a revoked key stops", async || statuses(api(&reads)).await == (401, 401)).await;
     assert_eq!(statuses(api(&both)).await, (200, 200));
     assert_eq!(shell.text(&["key", "revoke", &reads_id]).await, "");
     let listed = shell.json(&["key", "list"]).await;

@@ -1,9 +1,7 @@
 //! What would become of an article, without storing anything.
 
-use uuid::Uuid;
-
-use super::{Acceptance, Acceptor, NotAccepted, Stored, Warning};
-use crate::article::{Defaults, Submission};
+use super::{Acceptance, Acceptor, NotAccepted, Sender, Stored, Warning};
+use crate::article::Submission;
 use crate::store::{AccountStanding, ExistingTask, Store, StoreError};
 
 /// What a request to publish would come to.
@@ -29,13 +27,13 @@ impl Acceptor {
     pub async fn check(
         &self,
         store: &Store,
-        tenant_id: Uuid,
-        defaults: &Defaults,
+        sender: &Sender,
         submission: Submission,
         idempotency_key: Option<String>,
     ) -> Result<Would, StoreError> {
         let publish_at = submission.publish_at;
-        let asked = self.ask(tenant_id, defaults, submission, idempotency_key);
+        let tenant_id = sender.tenant_id;
+        let asked = self.ask(sender, submission, idempotency_key);
         if let Some(task) = store.existing(tenant_id, &asked.task.external_id).await? {
             let stored = Stored { task, same_content_as: None };
             return Ok(match asked.question.answer(Ok(Ok(stored))) {
@@ -43,6 +41,12 @@ impl Acceptor {
                 Err(NotAccepted::Duplicate(acceptance)) => Would::Reject(acceptance),
                 Err(other) => Would::Refuse(other),
             });
+        }
+        if sender.limited
+            && let Some(standing) = Box::pin(store.quota_standing(tenant_id)).await?
+            && standing.left == 0
+        {
+            return Ok(Would::Refuse(NotAccepted::QuotaExceeded(standing)));
         }
         let Some(accounts) = store.group_standing(tenant_id, &asked.task.group_code, publish_at).await?
         else {
