@@ -86,7 +86,7 @@
 //! | [`fields`], [`json`] | the fields of a JSON body, and all that is wrong with them; JSON read strictly |
 //! | [`inbound`] | the door for callers: connections, their time and their places |
 //! | [`local_postgres`], [`config`], [`vault`], [`telemetry`] | the ground: a private PostgreSQL, settings, secrets, logs and metrics |
-//! | [`retry`], [`recent`], [`clock`], [`fault`] | schedules; bounded memory; time and chance; the points at which the crash suite strikes |
+//! | [`retry`], [`recent`], [`lines`], [`clock`], [`fault`] | schedules; bounded memory; one at a time; time and chance; the points at which the crash suite strikes |
 
 pub mod account;
 pub mod article;
@@ -102,6 +102,7 @@ pub mod http;
 pub mod inbound;
 pub mod json;
 pub mod lifecycle;
+pub mod lines;
 pub mod local_postgres;
 pub mod outbound;
 pub mod recent;

@@ -11,11 +11,12 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::types::Json;
 use sqlx::{Connection, PgPool};
+use uuid::Uuid;
 
 use crate::account::AccountKey;
 use crate::clock::SharedClock;
+use crate::lines::Lines;
 use crate::telemetry::metrics::PoolReading;
-use lines::Lines;
 
 mod accounts;
 mod actions;
@@ -33,7 +34,6 @@ mod groups;
 mod history;
 mod hold;
 mod journal;
-mod lines;
 mod locks;
 mod login_checks;
 mod logins;
@@ -225,8 +225,8 @@ pub enum SchemaError {
 pub struct Store {
     pool: PgPool,
     clock: SharedClock,
-    /// Robots that fetch.
-    fetching: Lines,
+    /// Robots that fetch, by tenant.
+    fetching: Lines<Uuid>,
 }
 
 impl Store {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from top to bottom; a file belongs to the room with the longest name that fits it.
-const ROOMS: [&str; 33] = [
+const ROOMS: [&str; 34] = [
     "main",
     "cli",
     "lifecycle",
@@ -37,6 +37,7 @@ const ROOMS: [&str; 33] = [
     "vault",
     "telemetry",
     "retry",
+    "lines",
     "recent",
     "fault",
 ];

@@ -1,16 +1,16 @@
 //! Look-ups that are remembered briefly: whoever asks for the same at once waits for one look-up, and whoever asks for what
 //! does not exist is slowed down by the address.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::addresses::{Address, Addresses};
 use super::limits::Told;
 use super::problem::Problem;
 use crate::clock::{Moment, SharedClock};
+use crate::lines::Lines;
 use crate::recent::Recent;
 use crate::store::StoreError;
 
@@ -25,8 +25,8 @@ const KNOWN_MAX: usize = 10_000;
 /// What was looked up and found.
 pub(super) struct Known<K, V> {
     found: Mutex<Recent<K, (Moment, V)>>,
-    /// The look-ups under way, with those that wait for each.
-    flights: Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>,
+    /// Those who look the same up.
+    lines: Lines<K>,
     unknown: Addresses,
     clock: SharedClock,
 }
@@ -41,7 +41,7 @@ enum Memory<V> {
 impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
     pub(super) fn new(unknown: Addresses, clock: SharedClock) -> Self {
         let found = Mutex::new(Recent::new(KNOWN_MAX));
-        Self { found, flights: Mutex::default(), unknown, clock }
+        Self { found, lines: Lines::default(), unknown, clock }
     }
 
     /// What is known under the key, else what `look_up` finds.
@@ -54,8 +54,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
         if let Memory::Fresh(value) = self.memory(&key) {
             return Ok(Some(value));
         }
-        let flight = self.flight(key);
-        let _turn = flight.turn.lock().await;
+        let _turn = self.lines.turn(key).await;
         let taken = match self.memory(&key) {
             Memory::Fresh(value) => return Ok(Some(value)),
             Memory::Old => None,
@@ -82,29 +81,6 @@ impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
             Some((at, value)) if self.clock.moment().after(*at) < KNOWN_FOR => Memory::Fresh(value.clone()),
             Some(_) => Memory::Old,
             None => Memory::None,
-        }
-    }
-
-    fn flight(&self, key: K) -> Flight<'_, K> {
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = flights.entry(key).or_default().clone();
-        Flight { flights: &self.flights, key, turn }
-    }
-}
-
-/// One of those who look the same up.
-struct Flight<'a, K: Hash + Eq> {
-    flights: &'a Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>,
-    key: K,
-    turn: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl<K: Hash + Eq> Drop for Flight<'_, K> {
-    fn drop(&mut self) {
-        let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last: the map's and this one.
-        if Arc::strong_count(&self.turn) <= 2 {
-            flights.remove(&self.key);
         }
     }
 }
