@@ -264,7 +264,8 @@ impl Store {
             ), updated AS (
                 UPDATE receivers r SET in_flight = j.in_flight - j.n, failures = j.failures_now,
                     proven = j.failures_now = 0 AND (j.well OR j.proven),
-                    recovering = r.recovering OR j.alive AND j.failures >= $14,
+                    -- One that is left alone has no other pace than its probes'.
+                    recovering = j.failures_now < $14 AND (r.recovering OR j.alive AND j.failures >= $14),
                     free_at = CASE WHEN j.alive AND j.failures >= $14 THEN now() + $10::interval + j.pause
                         WHEN j.failures_now >= $14 AND j.free_at <= now() + $10::interval THEN now() + $10::interval
                             + greatest(j.pause, least($15::interval * power(2, j.failures_now - $14), $16::interval))

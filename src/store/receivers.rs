@@ -5,6 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::{Store, StoreError};
+use crate::callback::breaker::FAILURES_MAX;
 
 /// Which receivers a claim is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,11 +76,12 @@ impl Store {
                     ORDER BY o.tenant_id, o.receiver, o.due_at LIMIT 1) - interval '1 microsecond')
                 FROM held h WHERE c.tenant_id = $1 AND c.event_id = $2
             )
-            UPDATE receivers r SET free_at = now() + $3::interval, proven = false, recovering = true
+            UPDATE receivers r SET free_at = now() + $3::interval, proven = false, recovering = r.failures < $4
             FROM held h WHERE r.tenant_id = $1 AND r.receiver = h.receiver",
             tenant_id,
             event_id,
             self.clock.skew() as _,
+            FAILURES_MAX,
         )
         .execute(&mut **transaction)
         .await?;

@@ -273,8 +273,37 @@ async fn a_replay_goes_through_to_a_receiver_that_is_left_alone_and_its_answer_d
             assert_eq!((claimed.len(), claimed[0].event_id), (1, event_id));
             assert!(claim(world).await.is_empty());
             heard(world, &claimed[0], status, None).await;
+            if status.is_none() {
+                about(free(world).await, OPEN_FIRST * 2);
+            }
         }
         assert_eq!(claim(world).await.len(), WAVE);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_fails_again_while_it_recovers_is_left_alone_as_before() {
+    in_world(async |world: &World| {
+        due_callbacks(world, "https://bad.example/hook", "a", 30).await;
+        let fail = async || {
+            for _ in 0..FAILURES_MAX {
+                // Past the pace of one that recovers.
+                world.advance(1);
+                let one = claim(world).await.remove(0);
+                heard(world, &one, None, None).await;
+            }
+            about(free(world).await, OPEN_FIRST);
+            world.advance(40);
+        };
+        fail().await;
+        let probe = claim(world).await.remove(0);
+        // It lives, and takes nothing: what waits goes out one by one, and at a pace.
+        heard(world, &probe, Some(404), None).await;
+        fail().await;
+        let probe = claim(world).await.remove(0);
+        heard(world, &probe, None, None).await;
+        about(free(world).await, OPEN_FIRST * 2);
     })
     .await;
 }

@@ -356,7 +356,7 @@ async fn a_day_that_is_used_up_is_not_asked_for_again_and_again() {
         let nodes = [world.start().await, world.start().await];
         world
             .execute(
-                "CREATE TABLE asked ();
+                "CREATE TABLE asked (); GRANT INSERT ON asked TO PUBLIC;
                 CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
                     $$ BEGIN INSERT INTO asked DEFAULT VALUES; RETURN NEW; END $$;
                 CREATE TRIGGER note BEFORE UPDATE ON quotas FOR EACH ROW EXECUTE FUNCTION note()",
