@@ -120,7 +120,7 @@ pub(super) fn job(server: &Server) -> Job {
         prepared: Value::Null,
         request_id: "request-7".into(),
         trace: Trace::default(),
-        until: clock().instant() + Duration::from_secs(120),
+        until: clock().instant() + Duration::from_mins(2),
     }
 }
 
