@@ -19,9 +19,8 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::AppState;
-use super::addresses::Address;
 use super::bounds;
-use super::limits::{Standing, Told};
+use super::gate::{Address, Standing, Told};
 use super::problem::{Kind, Problem};
 use crate::article::is_idempotency_key;
 use crate::clock::SharedClock;

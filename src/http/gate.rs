@@ -4,15 +4,24 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::addresses::{Address, Addresses};
-use super::known::Known;
-use super::limits::{Rates, Told};
 use super::problem::Problem;
 use super::signing_secrets::{PublicKeyJwk, public_keys};
 use crate::clock::SharedClock;
 use crate::store::{AuthenticatedKey, Store};
 use crate::tenant::ApiKey;
 use crate::vault::Vault;
+
+mod addresses;
+mod bucket;
+mod known;
+mod limits;
+
+pub(super) use addresses::Address;
+pub(super) use limits::{Standing, Told, used_up};
+
+use addresses::Addresses;
+use known::Known;
+use limits::Rates;
 
 /// The public keys of a tenant.
 pub(super) type PublicKeySet = Arc<[PublicKeyJwk]>;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::AppState;
 use super::admission::{Caller, NoQuery, idempotency_key, json_body};
-use super::limits::used_up;
+use super::gate::used_up;
 use super::problem::{Kind, Problem, body_errors};
 use crate::account::GroupCode;
 use crate::article::{PublishRequest, Submission};

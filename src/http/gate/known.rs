@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::addresses::{Address, Addresses};
 use super::limits::Told;
-use super::problem::Problem;
 use crate::clock::{Moment, SharedClock};
+use crate::http::problem::Problem;
 use crate::lines::Lines;
 use crate::recent::Recent;
 use crate::store::StoreError;
@@ -23,7 +23,7 @@ const KNOWN_FOR: Duration = Duration::from_secs(5);
 const KNOWN_MAX: usize = 10_000;
 
 /// What was looked up and found.
-pub(super) struct Known<K, V> {
+pub(in crate::http) struct Known<K, V> {
     found: Mutex<Recent<K, (Moment, V)>>,
     /// Those who look the same up.
     lines: Lines<K>,
@@ -39,13 +39,13 @@ enum Memory<V> {
 }
 
 impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
-    pub(super) fn new(unknown: Addresses, clock: SharedClock) -> Self {
+    pub(in crate::http) fn new(unknown: Addresses, clock: SharedClock) -> Self {
         let found = Mutex::new(Recent::new(KNOWN_MAX));
         Self { found, lines: Lines::default(), unknown, clock }
     }
 
     /// What is known under the key, else what `look_up` finds.
-    pub(super) async fn get(
+    pub(in crate::http) async fn get(
         &self,
         key: K,
         (address, told): (Address, &Told),

@@ -12,8 +12,8 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::bucket::Bucket;
-use super::problem::{Kind, Problem};
 use crate::clock::SharedClock;
+use crate::http::problem::{Kind, Problem};
 use crate::recent::Recent;
 use crate::store::QuotaStanding;
 use crate::tenant::limits::Rate;
@@ -29,7 +29,7 @@ const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// A limit, and how it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(in crate::http) struct Standing {
     name: &'static str,
     quota: u32,
     window_seconds: u64,
@@ -38,7 +38,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    pub(super) fn of_bucket(name: &'static str, rate: Rate, bucket: &Bucket) -> Self {
+    pub(in crate::http) fn of_bucket(name: &'static str, rate: Rate, bucket: &Bucket) -> Self {
         Self {
             name,
             quota: rate.burst,
@@ -49,7 +49,7 @@ impl Standing {
     }
 
     /// A daily quota of articles.
-    pub(super) fn of_quota(quota: QuotaStanding, now: DateTime<Utc>) -> Self {
+    pub(in crate::http) fn of_quota(quota: QuotaStanding, now: DateTime<Utc>) -> Self {
         Self {
             name: "articles",
             quota: quota.limit,
@@ -72,17 +72,17 @@ fn seconds(duration: Duration) -> u64 {
 
 /// What the answer to a request tells of the limits that it met; the layer that names the request writes it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told(Arc<Mutex<Vec<Standing>>>);
+pub(in crate::http) struct Told(Arc<Mutex<Vec<Standing>>>);
 
 impl Told {
-    pub(super) fn tell(&self, standing: Standing) {
+    pub(in crate::http) fn tell(&self, standing: Standing) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.retain(|other| other.name != standing.name);
         told.push(standing);
     }
 
     /// Writes the headers, if there is something to tell.
-    pub(super) fn write(&self, headers: &mut HeaderMap) {
+    pub(in crate::http) fn write(&self, headers: &mut HeaderMap) {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut policies, mut standings) = (String::new(), String::new());
         for (at, one) in told.iter().enumerate() {
@@ -100,12 +100,12 @@ impl Told {
 }
 
 /// The problem of who comes too fast.
-pub(super) fn too_fast(detail: String, wait: Duration) -> Problem {
+pub(in crate::http) fn too_fast(detail: String, wait: Duration) -> Problem {
     Problem::new(Kind::RateLimited, detail).after(seconds(wait))
 }
 
 /// The problem of who has used up the day.
-pub(super) fn used_up(quota: QuotaStanding, now: DateTime<Utc>) -> Problem {
+pub(in crate::http) fn used_up(quota: QuotaStanding, now: DateTime<Utc>) -> Problem {
     let detail = format!(
         "the {} articles of this day are used up; the next day begins at {} (UTC): hand new ones in then; nothing was stored",
         quota.limit,
@@ -115,18 +115,18 @@ pub(super) fn used_up(quota: QuotaStanding, now: DateTime<Utc>) -> Problem {
 }
 
 /// How fast each tenant has asked here.
-pub(super) struct Rates {
+pub(in crate::http) struct Rates {
     buckets: Mutex<Recent<Uuid, Bucket>>,
     clock: SharedClock,
 }
 
 impl Rates {
-    pub(super) fn new(clock: SharedClock) -> Self {
+    pub(in crate::http) fn new(clock: SharedClock) -> Self {
         Self { buckets: Mutex::new(Recent::new(TENANTS_MAX)), clock }
     }
 
     /// Lets one more request of a tenant pass, or not; tells how the rate stands.
-    pub(super) fn pass(&self, tenant_id: Uuid, rate: Rate, told: &Told) -> Result<(), Problem> {
+    pub(in crate::http) fn pass(&self, tenant_id: Uuid, rate: Rate, told: &Told) -> Result<(), Problem> {
         let now = self.clock.moment();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.get(&tenant_id).is_none() {

@@ -7,18 +7,18 @@ use crate::tenant::limits::Rate;
 
 /// What was taken lately, as the time that it takes to come back. A new one is full.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(in crate::http) struct Bucket {
     owed: Duration,
     at: Moment,
 }
 
 impl Bucket {
-    pub(super) fn full(at: Moment) -> Self {
+    pub(in crate::http) fn full(at: Moment) -> Self {
         Self { owed: Duration::ZERO, at }
     }
 
     /// Takes one; else says after how long there is one.
-    pub(super) fn take(&mut self, rate: Rate, now: Moment) -> Result<(), Duration> {
+    pub(in crate::http) fn take(&mut self, rate: Rate, now: Moment) -> Result<(), Duration> {
         let all = one(rate) * rate.burst;
         // Of a burst that was larger, no more is owed than what there is.
         self.owed = self.owed.saturating_sub(now.after(self.at)).min(all);
@@ -32,18 +32,18 @@ impl Bucket {
     }
 
     /// Gives one back.
-    pub(super) fn give_back(&mut self, rate: Rate) {
+    pub(in crate::http) fn give_back(&mut self, rate: Rate) {
         self.owed = self.owed.saturating_sub(one(rate));
     }
 
     /// How many are there after the last [`take`](Self::take).
-    pub(super) fn left(&self, rate: Rate) -> u32 {
+    pub(in crate::http) fn left(&self, rate: Rate) -> u32 {
         let there = (one(rate) * rate.burst).saturating_sub(self.owed);
         u32::try_from(there.as_nanos() / one(rate).as_nanos().max(1)).unwrap_or(u32::MAX)
     }
 
     /// How long it then takes to be full.
-    pub(super) fn full_in(&self) -> Duration {
+    pub(in crate::http) fn full_in(&self) -> Duration {
         self.owed
     }
 }

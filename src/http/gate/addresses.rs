@@ -9,15 +9,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::bucket::Bucket;
 use super::limits::{Standing, Told, too_fast};
-use super::problem::Problem;
 use crate::clock::SharedClock;
+use crate::http::problem::Problem;
 use crate::inbound::network;
 use crate::recent::Recent;
 use crate::tenant::limits::Rate;
 
 /// How often something that does not exist may be asked for from one address: a person who mends a mistake stays below it, and
 /// to look up what cannot be guessed anyway needs no more.
-pub(super) const UNKNOWN: Rate = Rate { per_second: 1, burst: 30 };
+pub(in crate::http) const UNKNOWN: Rate = Rate { per_second: 1, burst: 30 };
 
 /// How many look-ups of what is not known yet run at once for one address: what is good among them, as after a restart behind
 /// a proxy, waits for its turn, and does not find the bucket empty.
@@ -29,17 +29,17 @@ const ADDRESSES_MAX: usize = 10_000;
 /// Where a request comes from: an address of IPv4 or, of IPv6, the /64 that one machine commonly has (RFC 6177 §2). Behind a
 /// proxy it is the proxy's. `None` where the server does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Address(Option<IpAddr>);
+pub(in crate::http) struct Address(Option<IpAddr>);
 
 impl Address {
-    pub(super) fn of(parts: &Parts) -> Self {
+    pub(in crate::http) fn of(parts: &Parts) -> Self {
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
         Self(peer.map(|ConnectInfo(peer)| network(peer.ip())))
     }
 }
 
 /// How often something unknown was asked for, by address.
-pub(super) struct Addresses {
+pub(in crate::http) struct Addresses {
     name: &'static str,
     what: &'static str,
     known: Mutex<Recent<Address, Asked>>,
@@ -53,12 +53,12 @@ struct Asked {
 
 impl Addresses {
     /// `name` is the policy's in the headers, `what` says what is unknown.
-    pub(super) fn new(name: &'static str, what: &'static str, clock: SharedClock) -> Self {
+    pub(in crate::http) fn new(name: &'static str, what: &'static str, clock: SharedClock) -> Self {
         Self { name, what, known: Mutex::new(Recent::new(ADDRESSES_MAX)), clock }
     }
 
     /// Waits for a turn, and takes one of what the address may ask for; it is lost unless it is given back.
-    pub(super) async fn take(&self, address: Address, told: &Told) -> Result<Taken<'_>, Problem> {
+    pub(in crate::http) async fn take(&self, address: Address, told: &Told) -> Result<Taken<'_>, Problem> {
         let turns = self.with(address, |asked| asked.turns.clone());
         let turn = turns.acquire_owned().await.map_err(|_| Problem::unavailable())?;
         let now = self.clock.moment();
@@ -92,7 +92,7 @@ impl Addresses {
 }
 
 /// A turn of an address.
-pub(super) struct Taken<'a> {
+pub(in crate::http) struct Taken<'a> {
     addresses: &'a Addresses,
     address: Address,
     _turn: OwnedSemaphorePermit,
@@ -100,7 +100,7 @@ pub(super) struct Taken<'a> {
 
 impl Taken<'_> {
     /// It was not unknown, or nobody can tell.
-    pub(super) fn give_back(self) {
+    pub(in crate::http) fn give_back(self) {
         self.addresses.with(self.address, |asked| asked.bucket.give_back(UNKNOWN));
     }
 }
