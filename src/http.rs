@@ -31,6 +31,7 @@ mod callback_list;
 mod callbacks;
 mod check;
 pub mod cursor;
+mod described;
 mod drafts;
 mod events;
 mod gate;
@@ -173,6 +174,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = described().into_openapi();
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     document.components.get_or_insert_default().add_security_scheme("api_key", bearer);
+    described::complete(&mut document);
     document
 }
 

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
+use percent_encoding::percent_decode_str;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -131,7 +132,8 @@ impl Caller {
 
     /// Has the answer tell how the tenant's daily quota stands.
     pub(super) fn tell_quota(&self, quota: Option<QuotaStanding>, now: DateTime<Utc>) {
-        if let Some(quota) = quota.filter(|_| self.key.limits.articles_per_day.is_some()) {
+        // What this node saw under another limit says nothing any more.
+        if let Some(quota) = quota.filter(|quota| self.key.limits.articles_per_day == Some(quota.limit)) {
             self.told.tell(Standing::of_quota(quota, now));
         }
     }
@@ -240,6 +242,9 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
 /// The parameters of a query, of which each may stand once; others than `known` are refused by name.
 pub(super) fn query(text: Option<&str>, known: &[&str]) -> Result<Vec<(String, String)>, Problem> {
     let bad = |detail: String| Problem::new(Kind::InvalidQuery, detail);
+    if percent_decode_str(text.unwrap_or_default()).decode_utf8().is_err() {
+        return Err(bad("the query is not UTF-8: percent-encode the bytes of UTF-8".to_owned()));
+    }
     let mut parameters = Vec::<(String, String)>::new();
     for (name, value) in url::form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
         if !known.contains(&&*name) {
@@ -340,6 +345,10 @@ mod tests {
         assert_eq!(query(Some("include=a%20b"), &["include"]).unwrap(), [("include".into(), "a b".into())]);
         assert!(code(query(Some("includ=1"), &["include"])).contains("includ"));
         assert!(code(query(Some("a=1&a=2"), &["a"])).contains("more than once"));
+        for bytes in ["%ff", "a%ED%A0%80", "%c3"] {
+            assert!(code(query(Some(&format!("a={bytes}")), &["a"])).contains("UTF-8"), "{bytes}");
+        }
+        assert_eq!(query(Some("a=%EF%BF%BD+%c3%a9"), &["a"]).unwrap(), [("a".into(), "\u{fffd} é".into())]);
     }
 
     #[test]

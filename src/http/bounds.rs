@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -68,7 +68,7 @@ pub fn refusal(clock: SharedClock) -> Refusal {
         let problem = match status {
             503 => Problem::new(
                 Kind::Unavailable,
-                "this node has all the connections it takes, and all are at work; send the same request again, it is safe",
+                "this node takes no more connections now, or none from your address, and all are at work; send the same request again, it is safe",
             ),
             414 | 431 => head_too_large(),
             _ => Problem::new(
@@ -104,6 +104,10 @@ pub(super) async fn keep(State(bounds): State<Bounds>, request: Request, next: N
     }
     if is_head_too_large(&request) {
         return head_too_large().into_response();
+    }
+    // RFC 9112 §3.2: without it, or with two, others on the way may read another request.
+    if request.version() == Version::HTTP_11 && request.headers().get_all(header::HOST).iter().count() != 1 {
+        return Problem::new(Kind::InvalidHeader, "send the header Host, once").into_response();
     }
     let expects = request.headers().contains_key(header::EXPECT);
     let (parts, body) = request.into_parts();

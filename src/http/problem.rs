@@ -135,6 +135,12 @@ impl Problem {
         Self { errors, ..Self::new(Kind::ValidationFailed, detail) }
     }
 
+    /// Whether it is of that kind.
+    #[must_use]
+    pub fn is(&self, kind: Kind) -> bool {
+        self.kind == kind
+    }
+
     /// Its code.
     #[must_use]
     pub fn code(&self) -> &'static str {

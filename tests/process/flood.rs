@@ -30,8 +30,9 @@ const SLOWER_MAX: u32 = 3;
 const NOISE: Duration = Duration::from_millis(5);
 
 /// How much memory the service may take on, in KiB: the bodies in memory at once, twice, since a buffer that grows is
-/// copied, and what 1,500 connections take.
-const GROWTH_MAX_KIB: u64 = (2 * 64 + 32) * 1024;
+/// copied; the first part and the buffer of each of 500 bodies; what 1,500 connections take. The allocator keeps a part of
+/// it for the next.
+const GROWTH_MAX_KIB: u64 = (2 * 64 + 32 + 32) * 1024;
 
 /// What a flood sends, and how many of it there are.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::ConnectInfo;
 use axum::http::request::Parts;
@@ -23,6 +24,13 @@ pub(in crate::http) const UNKNOWN: Rate = Rate { per_second: 1, burst: 30 };
 /// a proxy, waits for its turn, and does not find the bucket empty.
 const AT_ONCE: usize = 8;
 
+/// How long the answer to whoever asked too often is held back: a flood of its connections costs the node next to nothing
+/// then, and nobody who behaves ever meets it.
+const HELD_BACK_FOR: Duration = Duration::from_millis(250);
+
+/// How many such answers are held back at once: a part of the requests that a node takes, so that they keep out nobody.
+const HELD_BACK_MAX: usize = 1_024;
+
 /// How many addresses a node remembers; one that it forgets begins anew.
 const ADDRESSES_MAX: usize = 10_000;
 
@@ -43,6 +51,7 @@ pub(in crate::http) struct Addresses {
     name: &'static str,
     what: &'static str,
     known: Mutex<Recent<Address, Asked>>,
+    held_back: Semaphore,
     clock: SharedClock,
 }
 
@@ -54,7 +63,15 @@ struct Asked {
 impl Addresses {
     /// `name` is the policy's in the headers, `what` says what is unknown.
     pub(in crate::http) fn new(name: &'static str, what: &'static str, clock: SharedClock) -> Self {
-        Self { name, what, known: Mutex::new(Recent::new(ADDRESSES_MAX)), clock }
+        let (known, held_back) = (Mutex::new(Recent::new(ADDRESSES_MAX)), Semaphore::new(HELD_BACK_MAX));
+        Self { name, what, known, held_back, clock }
+    }
+
+    /// Holds back the answer to whoever asked too often.
+    pub(in crate::http) async fn hold_back(&self) {
+        if let Ok(_place) = self.held_back.try_acquire() {
+            tokio::time::sleep(HELD_BACK_FOR).await;
+        }
     }
 
     /// Waits for a turn, and takes one of what the address may ask for; it is lost unless it is given back.

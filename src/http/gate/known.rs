@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::addresses::{Address, Addresses};
 use super::limits::Told;
 use crate::clock::{Moment, SharedClock};
-use crate::http::problem::Problem;
+use crate::http::problem::{Kind, Problem};
 use crate::lines::Lines;
 use crate::recent::Recent;
 use crate::store::StoreError;
@@ -54,6 +54,19 @@ impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
         if let Memory::Fresh(value) = self.memory(&key) {
             return Ok(Some(value));
         }
+        let known = self.get_in_turn(key, (address, told), look_up).await;
+        if known.as_ref().is_err_and(|problem| problem.is(Kind::RateLimited)) {
+            self.unknown.hold_back().await;
+        }
+        known
+    }
+
+    async fn get_in_turn(
+        &self,
+        key: K,
+        (address, told): (Address, &Told),
+        look_up: impl Future<Output = Result<Option<V>, StoreError>>,
+    ) -> Result<Option<V>, Problem> {
         let _turn = self.lines.turn(key).await;
         let taken = match self.memory(&key) {
             Memory::Fresh(value) => return Ok(Some(value)),
