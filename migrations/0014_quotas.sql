@@ -8,10 +8,15 @@ ALTER TABLE tenants ADD CONSTRAINT a_burst_belongs_to_a_rate CHECK ((rate_per_se
 -- How much of a tenant's day is given out; the days are those of UTC. Made when a tenant with a quota first needs it. What was
 -- given out and is not in a share was accepted.
 CREATE TABLE quotas (
-    tenant_id uuid PRIMARY KEY,
-    day       date NOT NULL,
-    given     int  NOT NULL CHECK (given >= 0)
+    tenant_id     uuid        PRIMARY KEY,
+    day           date        NOT NULL,
+    given         int         NOT NULL CHECK (given >= 0),
+    counted_at    timestamptz NOT NULL,
+    recount_until timestamptz NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+COMMENT ON COLUMN quotas.counted_at IS 'when what the day has had was counted last';
+COMMENT ON COLUMN quotas.recount_until IS
+    'a node that knows nothing of the quota yet accepts without it: until then every grant counts, and once after that';
 
 -- What a writer of some node may still accept of it. The statement that accepts articles takes them from the writer's share,
 -- so no two writers wait for each other, and what is left in a share is known whatever became of its writer: when the rest
@@ -40,6 +45,7 @@ CREATE FUNCTION quota_grant(tenant uuid, share uuid, wanted int, most int, parts
     OUT daily int, OUT today date, OUT own int, OUT unused bigint) LANGUAGE plpgsql AS $$
 DECLARE
     begun date;
+    recounts boolean;
     free bigint;
     back bigint := 0;
     had bigint;
@@ -49,9 +55,16 @@ BEGIN
     IF daily IS NULL THEN
         RETURN;
     END IF;
-    INSERT INTO quotas (tenant_id, day, given) VALUES (tenant, '0001-01-01', 0) ON CONFLICT (tenant_id) DO NOTHING;
-    SELECT q.day, account_day(q.day, 'UTC', at), q.given INTO begun, today, had FROM quotas q
-        WHERE q.tenant_id = tenant FOR UPDATE;
+    -- Twice as long as any node remembers what it knew of a tenant.
+    INSERT INTO quotas (tenant_id, day, given, counted_at, recount_until)
+        VALUES (tenant, '0001-01-01', 0, at, at + interval '10 seconds') ON CONFLICT (tenant_id) DO NOTHING;
+    SELECT q.day, account_day(q.day, 'UTC', at), q.given, q.counted_at < q.recount_until INTO begun, today, had, recounts
+        FROM quotas q WHERE q.tenant_id = tenant FOR UPDATE;
+    IF recounts AND begun = today THEN
+        -- In one statement: what is just being taken out of a share is seen in both or in neither.
+        SELECT quota_had(tenant, today) + (SELECT coalesce(sum(s.amount), 0) FROM quota_shares s WHERE s.tenant_id = tenant)
+            INTO had;
+    END IF;
     IF begun <> today THEN
         -- Waits for what was begun the day before.
         DELETE FROM quota_shares s WHERE s.tenant_id = tenant;
@@ -74,8 +87,10 @@ BEGIN
         END IF;
     END IF;
     free := greatest(daily - had, 0);
-    free := least(free, greatest(wanted, least(most, free / parts)));
-    UPDATE quotas q SET day = today, given = had + free WHERE q.tenant_id = tenant;
+    -- While others may accept without it, no more is given out than is needed at once.
+    free := least(free, CASE WHEN recounts THEN wanted ELSE greatest(wanted, least(most, free / parts)) END);
+    UPDATE quotas q SET day = today, given = had + free, counted_at = CASE WHEN recounts THEN at ELSE q.counted_at END
+        WHERE q.tenant_id = tenant;
     INSERT INTO quota_shares AS s (tenant_id, share_id, day, amount) VALUES (tenant, share, today, free)
         ON CONFLICT (tenant_id, share_id) DO UPDATE SET amount = s.amount + excluded.amount
         RETURNING s.amount INTO own;
@@ -83,7 +98,7 @@ BEGIN
 END $$;
 
 -- As in 0002_planner.sql.
-INSERT INTO quotas (tenant_id, day, given) VALUES (gen_random_uuid(), now(), 0);
+INSERT INTO quotas (tenant_id, day, given, counted_at, recount_until) VALUES (gen_random_uuid(), now(), 0, now(), now());
 INSERT INTO quota_shares (tenant_id, share_id, day, amount) VALUES (gen_random_uuid(), gen_random_uuid(), now(), 0);
 
 DO $$

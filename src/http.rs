@@ -1,11 +1,13 @@
 //! The API over HTTP: one file per resource, each with its request, its answer, its handler and its description.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use axum::body::Bytes;
 use axum::extract::FromRef;
+use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use axum::{Json, Router, middleware};
+use axum::{Router, middleware};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
@@ -186,7 +188,9 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     responses((status = 200, description = "The OpenAPI 3.1 document", content_type = "application/json"))
 )]
 async fn openapi_json() -> impl IntoResponse {
-    Json(openapi())
+    /// Made once: whoever asks needs no key.
+    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi().to_json().unwrap_or_default().into());
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], DOCUMENT.clone())
 }
 
 /// The service's routes, and `more` beside them, all behind the same layers.

@@ -1,13 +1,14 @@
 //! The bounds of a request, before anybody reads it: its head, the requests beside it, and its body's time and room.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -18,9 +19,12 @@ use tokio::time::Sleep;
 use super::problem::{Kind, Problem};
 use crate::clock::SharedClock;
 use crate::inbound::{
-    BODY_RATE_MIN_BYTES, BodyRoom, HEAD_MAX_BYTES, HEADERS_MAX, HeldRoom, Limits, NoRoom, REQUESTS_MAX,
-    Refusal,
+    BODY_RATE_MIN_BYTES, BodyRoom, HEAD_MAX_BYTES, HEADERS_MAX, HeldRoom, Limits, NoRoom, Refusal, network,
 };
+
+mod under_way;
+
+use under_way::{Placed, UnderWay};
 
 /// How much of a body that is too large is still read, in bytes, so that the caller gets the answer and no reset.
 const DRAIN_MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -45,7 +49,7 @@ const ALWAYS: [&str; 2] = ["/healthz", "/metrics"];
 pub struct Bounds {
     room: BodyRoom,
     body_within: Duration,
-    under_way: Arc<Semaphore>,
+    under_way: UnderWay,
     drained: Arc<Semaphore>,
 }
 
@@ -56,7 +60,7 @@ impl Bounds {
         Self {
             room: BodyRoom::new(limits.body_memory_bytes),
             body_within: limits.body_within,
-            under_way: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            under_way: UnderWay::default(),
             drained: Arc::new(Semaphore::new(DRAINED_AT_ONCE_MAX)),
         }
     }
@@ -98,10 +102,16 @@ fn head_too_large() -> Problem {
 pub(super) async fn keep(State(bounds): State<Bounds>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>();
     let always = route.is_some_and(|route| ALWAYS.contains(&route.as_str()));
-    let place = bounds.under_way.try_acquire();
-    if place.is_err() && !always {
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let place = bounds.under_way.take(peer.map(|ConnectInfo(peer)| network(peer.ip())));
+    if place.is_none() && !always {
         return Problem::unavailable().into_response();
     }
+    let response = answer(&bounds, request, next).await;
+    response.map(|body| Body::new(Placed { body, _place: place }))
+}
+
+async fn answer(bounds: &Bounds, request: Request, next: Next) -> Response {
     if is_head_too_large(&request) {
         return head_too_large().into_response();
     }

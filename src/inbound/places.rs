@@ -22,8 +22,8 @@ impl Watch {
     }
 
     /// A request was broken off; whoever does so without end is shown out at once.
-    pub(super) fn abandoned(&self, answering: bool, now: Instant) {
-        if self.lock().abandoned(answering, now) {
+    pub(super) fn abandoned(&self, since: Option<Instant>, now: Instant) {
+        if self.lock().abandoned(since, now) {
             self.leave.cancel();
         }
     }
@@ -171,7 +171,7 @@ mod tests {
         let now = SystemClock.instant();
         seat.watch.lock().request_begun(false);
         seat.watch.lock().answer_begun(now);
-        seat.watch.lock().answered(now);
+        seat.watch.lock().answered(now, now);
     }
 
     #[test]

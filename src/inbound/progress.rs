@@ -1,5 +1,6 @@
 //! Whether a connection gets on: pure, told of what happens and when.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::limits::{ABANDONED_MAX, Limits};
@@ -17,10 +18,9 @@ pub struct Progress {
     head_since: Option<Instant>,
     /// Requests that a handler has, or whose answer is being sent.
     under_way: usize,
-    /// Of these, those whose answer is being sent.
-    answering: usize,
-    /// Since when none of these has got through.
-    answering_since: Instant,
+    /// Of these, since when the answers are being sent that are, the oldest first: an answer that gets through says nothing
+    /// of those that do not.
+    answering_since: VecDeque<Instant>,
     /// How many more requests may be broken off.
     patience: u32,
 }
@@ -35,8 +35,7 @@ impl Progress {
             waiting_since: now,
             head_since: None,
             under_way: 0,
-            answering: 0,
-            answering_since: now,
+            answering_since: VecDeque::new(),
             patience: ABANDONED_MAX,
         }
     }
@@ -58,27 +57,30 @@ impl Progress {
 
     /// Its answer is being sent.
     pub fn answer_begun(&mut self, now: Instant) {
-        if self.answering == 0 {
-            self.answering_since = now;
-        }
-        self.answering += 1;
+        self.answering_since.push_back(now);
     }
 
-    /// Its answer has been sent.
-    pub fn answered(&mut self, now: Instant) {
+    /// Its answer, begun `since` then, has been sent.
+    pub fn answered(&mut self, since: Instant, now: Instant) {
         self.served = true;
         self.patience = (self.patience + 1).min(ABANDONED_MAX);
-        self.answering = self.answering.saturating_sub(1);
-        self.answering_since = now;
+        self.forget(since);
         self.ended(now);
     }
 
-    /// It was broken off before there was an answer, or in the middle of it; whether that was once too often.
-    pub fn abandoned(&mut self, answering: bool, now: Instant) -> bool {
+    /// It was broken off before there was an answer, or in the middle of one that was begun `since` then; whether that was
+    /// once too often.
+    pub fn abandoned(&mut self, since: Option<Instant>, now: Instant) -> bool {
         self.patience = self.patience.saturating_sub(1);
-        self.answering = self.answering.saturating_sub(usize::from(answering));
+        since.into_iter().for_each(|since| self.forget(since));
         self.ended(now);
         self.patience == 0
+    }
+
+    fn forget(&mut self, since: Instant) {
+        if let Some(at) = self.answering_since.iter().position(|one| *one == since) {
+            self.answering_since.remove(at);
+        }
     }
 
     fn ended(&mut self, now: Instant) {
@@ -109,7 +111,8 @@ impl Progress {
     pub fn is_over(&self, now: Instant, limits: &Limits) -> bool {
         let longer = |since: Instant, limit| now.saturating_duration_since(since) >= limit;
         if self.under_way > 0 {
-            return self.answering > 0 && longer(self.answering_since, limits.answer_within);
+            let oldest = self.answering_since.front();
+            return oldest.is_some_and(|since| longer(*since, limits.answer_within));
         }
         match self.head_since {
             // The first head may not be waited for longer, nor sent later.
@@ -149,7 +152,7 @@ mod tests {
         kept.request_begun(false);
         assert!(!kept.is_over(at(1_000), &LIMITS), "a handler has its own limits");
         kept.answer_begun(at(1_000));
-        kept.answered(at(1_001));
+        kept.answered(at(1_000), at(1_001));
         assert!(kept.is_idle() && !kept.is_over(at(1_075), &LIMITS) && kept.is_over(at(1_076), &LIMITS));
         kept.received(at(1_020));
         kept.received(at(1_029));
@@ -159,13 +162,19 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_taken_ends_the_connection() {
         let (mut deaf, at) = connection();
-        for _ in 0..2 {
+        for begun in [0, 20] {
             deaf.request_begun(true);
-            deaf.answer_begun(at(0));
+            deaf.answer_begun(at(begun));
+        }
+        // Others that get through give it no more time.
+        for begun in [30, 50] {
+            deaf.request_begun(true);
+            deaf.answer_begun(at(begun));
+            deaf.answered(at(begun), at(begun + 1));
         }
         assert!(!deaf.is_over(at(59), &LIMITS) && deaf.is_over(at(60), &LIMITS));
-        deaf.answered(at(50));
-        assert!(!deaf.is_over(at(109), &LIMITS) && deaf.is_over(at(110), &LIMITS));
+        deaf.answered(at(0), at(59));
+        assert!(!deaf.is_over(at(79), &LIMITS) && deaf.is_over(at(80), &LIMITS));
     }
 
     #[test]
@@ -173,7 +182,7 @@ mod tests {
         let (mut pinging, at) = connection();
         pinging.request_begun(true);
         pinging.answer_begun(at(0));
-        pinging.answered(at(0));
+        pinging.answered(at(0), at(0));
         pinging.received(at(1));
         assert!(pinging.is_idle() && !pinging.is_over(at(74), &LIMITS) && pinging.is_over(at(75), &LIMITS));
     }
@@ -187,17 +196,17 @@ mod tests {
             if answering {
                 rapid.answer_begun(at(0));
             }
-            assert_eq!(rapid.abandoned(answering, at(0)), n + 1 >= ABANDONED_MAX, "{n}");
+            assert_eq!(rapid.abandoned(answering.then_some(at(0)), at(0)), n + 1 >= ABANDONED_MAX, "{n}");
         }
         let (mut hasty, at) = connection();
         for _ in 0..ABANDONED_MAX * 3 {
             hasty.request_begun(true);
-            assert!(!hasty.abandoned(false, at(0)));
+            assert!(!hasty.abandoned(None, at(0)));
             hasty.request_begun(true);
             hasty.answer_begun(at(0));
-            hasty.answered(at(0));
+            hasty.answered(at(0), at(0));
         }
-        assert_eq!((hasty.under_way, hasty.answering), (0, 0));
+        assert_eq!((hasty.under_way, hasty.answering_since.len()), (0, 0));
     }
 
     #[test]
@@ -207,7 +216,7 @@ mod tests {
         one.request_begun(false);
         assert_eq!(one.may_go(), None);
         one.answer_begun(at(0));
-        one.answered(at(0));
+        one.answered(at(0), at(0));
         assert_eq!(one.may_go(), Some(false));
     }
 }

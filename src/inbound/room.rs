@@ -10,11 +10,13 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::time::Sleep;
 
+use super::limits::REQUESTS_MAX;
+
 /// How much of a body has a room of its own, in KiB: nearly all articles.
 const FIRST_KIB: usize = 32;
 
-/// That room, in KiB: such a part of each of 2,048 connections' requests.
-const FIRST_ALL_KIB: usize = 2_048 * FIRST_KIB;
+/// That room, in KiB: such a part of each request that a node takes, so that it always fits.
+const FIRST_ALL_KIB: usize = REQUESTS_MAX * FIRST_KIB;
 
 /// How long after it had to wait for the first time a body may wait for room again: an answer is to come within 2 s.
 const WAIT: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -41,8 +42,9 @@ impl Service<Request<Incoming>> for Watched {
         let answer = self.router.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            under_way.watch.lock().answer_begun(under_way.clock.instant());
-            under_way.reached = Reached::Answer;
+            let now = under_way.clock.instant();
+            under_way.watch.lock().answer_begun(now);
+            under_way.reached = Reached::Answer(now);
             Ok(answer.map(|body| WatchedBody { body, under_way }))
         })
     }
@@ -52,8 +54,10 @@ impl Service<Request<Incoming>> for Watched {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reached {
     Handler,
-    Answer,
-    End,
+    /// Being sent since then.
+    Answer(Instant),
+    /// Sent, since then.
+    End(Instant),
 }
 
 /// A request; dropped before its end, it is abandoned.
@@ -63,12 +67,21 @@ struct UnderWay {
     reached: Reached,
 }
 
+impl UnderWay {
+    fn end(&mut self) {
+        if let Reached::Answer(since) = self.reached {
+            self.reached = Reached::End(since);
+        }
+    }
+}
+
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let now = self.clock.instant();
         match self.reached {
-            Reached::End => self.watch.lock().answered(now),
-            reached => self.watch.abandoned(reached == Reached::Answer, now),
+            Reached::End(since) => self.watch.lock().answered(since, now),
+            Reached::Answer(since) => self.watch.abandoned(Some(since), now),
+            Reached::Handler => self.watch.abandoned(None, now),
         }
     }
 }
@@ -83,7 +96,7 @@ impl Drop for WatchedBody {
     fn drop(&mut self) {
         // Nobody asks for the end of a body that says where it is.
         if self.body.is_end_stream() {
-            self.under_way.reached = Reached::End;
+            self.under_way.end();
         }
     }
 }
@@ -98,7 +111,7 @@ impl HttpBody for WatchedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if let Poll::Ready(None) = frame {
-            self.under_way.reached = Reached::End;
+            self.under_way.end();
         }
         frame
     }

@@ -252,7 +252,7 @@ impl Store {
                     count(*) FILTER (WHERE failed)::int AS failed, max(pause) AS pause
                 FROM moved GROUP BY 1
             ), lane_locks AS MATERIALIZED (
-                SELECT r.receiver, r.in_flight, r.failures, r.proven, r.free_at, f.n, f.well, f.alive, f.failed, f.pause
+                SELECT r.receiver, r.in_flight, r.failures, r.proven, r.recovering, r.free_at, f.n, f.well, f.alive, f.failed, f.pause
                 FROM receivers r JOIN freed f USING (receiver)
                 WHERE r.tenant_id = $1 ORDER BY r.receiver FOR NO KEY UPDATE OF r
             ), judged AS MATERIALIZED (
@@ -267,8 +267,11 @@ impl Store {
                     -- One that is left alone has no other pace than its probes'.
                     recovering = j.failures_now < $14 AND (r.recovering OR j.alive AND j.failures >= $14),
                     free_at = CASE WHEN j.alive AND j.failures >= $14 THEN now() + $10::interval + j.pause
-                        WHEN j.failures_now >= $14 AND j.free_at <= now() + $10::interval THEN now() + $10::interval
-                            + greatest(j.pause, least($15::interval * power(2, j.failures_now - $14), $16::interval))
+                        -- A replay was asked for while it was probed: that goes now.
+                        WHEN j.failures >= $14 AND j.recovering THEN now() + $10::interval
+                        WHEN j.failures_now >= $14 AND (j.failures < $14 OR j.free_at <= now() + $10::interval)
+                            THEN greatest(j.free_at, now() + $10::interval
+                                + greatest(j.pause, least($15::interval * power(2, j.failures_now - $14), $16::interval)))
                         WHEN j.pause > '0' THEN greatest(j.free_at, now() + $10::interval + j.pause)
                         ELSE j.free_at END
                 FROM judged j WHERE r.tenant_id = $1 AND r.receiver = j.receiver

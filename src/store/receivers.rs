@@ -57,7 +57,7 @@ impl Store {
     }
 
     /// Lets a callback through to a receiver that is left alone, before all that waits for it: somebody says that it is
-    /// back. It is a probe, whose answer says what becomes of the rest.
+    /// back. It is a probe, whose answer says what becomes of the rest; where one is under way, it is the next.
     pub(super) async fn let_through(
         &self,
         tenant_id: Uuid,
@@ -67,7 +67,8 @@ impl Store {
         sqlx::query!(
             "WITH held AS MATERIALIZED (
                 SELECT r.receiver FROM callbacks c JOIN receivers r ON r.tenant_id = $1 AND r.receiver = c.receiver
-                WHERE c.tenant_id = $1 AND c.event_id = $2 AND c.lease_until IS NULL AND r.free_at > now() + $3::interval
+                WHERE c.tenant_id = $1 AND c.event_id = $2 AND c.lease_until IS NULL
+                    AND (r.free_at > now() + $3::interval OR r.failures >= $4)
                 FOR NO KEY UPDATE OF r
             ), first AS (
                 UPDATE callbacks c SET due_at = least(c.due_at, (
@@ -76,7 +77,9 @@ impl Store {
                     ORDER BY o.tenant_id, o.receiver, o.due_at LIMIT 1) - interval '1 microsecond')
                 FROM held h WHERE c.tenant_id = $1 AND c.event_id = $2
             )
-            UPDATE receivers r SET free_at = now() + $3::interval, proven = false, recovering = r.failures < $4
+            UPDATE receivers r SET free_at = now() + $3::interval, proven = false, 
+                -- Of an open breaker: there is a probe already, and after that this one goes.
+                recovering = r.failures < $4 OR r.in_flight > 0
             FROM held h WHERE r.tenant_id = $1 AND r.receiver = h.receiver",
             tenant_id,
             event_id,

@@ -308,6 +308,31 @@ async fn a_receiver_that_fails_again_while_it_recovers_is_left_alone_as_before()
     .await;
 }
 
+#[tokio::test]
+async fn a_replay_that_is_asked_for_during_a_probe_goes_right_after_it() {
+    in_world(async |world: &World| {
+        due_callbacks(world, "https://bad.example/hook", "a", 30).await;
+        for _ in 0..FAILURES_MAX {
+            let one = claim(world).await.remove(0);
+            heard(world, &one, None, None).await;
+        }
+        world.advance(40);
+        let probe = claim(world).await.remove(0);
+        let last =
+            "SELECT event_id::text FROM callbacks WHERE tries = 0 ORDER BY due_at DESC, event_id LIMIT 1";
+        let event_id: Uuid = world.text(last).await.parse().unwrap();
+        assert!(world.store.replay_callback(world.tenant.tenant_id, event_id).await.unwrap());
+        assert!(claim(world).await.is_empty(), "one at a time");
+        heard(world, &probe, None, None).await;
+        let claimed = claim(world).await;
+        assert_eq!((claimed.len(), claimed[0].event_id), (1, event_id));
+        heard(world, &claimed[0], None, None).await;
+        // And no further one.
+        assert!(free(world).await >= OPEN_FIRST);
+    })
+    .await;
+}
+
 /// A dispatcher whose turns a test takes.
 struct Hand {
     dispatcher: Arc<Dispatcher>,

@@ -153,6 +153,21 @@ async fn a_flood_of_wrong_keys_costs_few_look_ups_and_good_keys_go_on() {
     .await;
 }
 
+/// Clients that were not told of a revocation go on for days.
+#[tokio::test]
+async fn a_wrong_key_that_is_sent_again_and_again_keeps_nobody_else_out() {
+    in_world(async |world: &World| {
+        let api = world.start().await;
+        let wrong = stranger(world, &api);
+        for _ in 0..4 * UNKNOWN {
+            wrong.get("/groups").await.problem(401, "unauthorized");
+        }
+        let fresh = api.with_key(&world.key(world.tenant.tenant_id, &[Scope::Read]).await);
+        fresh.get("/groups").await.ok();
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn good_keys_that_come_at_once_after_a_restart_are_all_let_in() {
     in_world(async |world: &World| {

@@ -22,6 +22,14 @@ async fn set(world: &World, articles_per_day: Option<u32>) {
     world.advance(HOLDS);
 }
 
+/// Lets the time pass in which a node may not know of a quota yet: then more is given out than is needed at once.
+async fn known_everywhere(world: &World) {
+    for wait in [0, 11] {
+        world.advance(wait);
+        world.store.grant_quota(world.tenant.tenant_id, Uuid::from_u128(1), 0).await.unwrap();
+    }
+}
+
 /// Moves the time on to the forenoon: no test is about midnight by accident.
 fn in_the_forenoon(world: &World) {
     let hours = (33 - i64::from(world.clock_now().hour())) % 24;
@@ -89,6 +97,7 @@ async fn what_a_dead_node_held_is_used_by_the_living_at_once() {
     in_world(async |world: &World| {
         in_the_forenoon(world);
         set(world, Some(QUOTA)).await;
+        known_everywhere(world).await;
         let dead = world.start().await;
         dead.publish(&draft("first")).await.ok();
         world.stop().await;
@@ -104,6 +113,34 @@ async fn what_a_dead_node_held_is_used_by_the_living_at_once() {
         let statuses = |status| results.iter().filter(|one| one["http_status"] == status).count();
         assert_eq!((statuses(200), statuses(429)), (63, 1));
         assert_eq!(tasks(world).await, i64::from(QUOTA));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_node_accepts_that_does_not_know_of_the_quota_yet_is_counted() {
+    in_world(async |world: &World| {
+        in_the_forenoon(world);
+        let (knows, learns) = (world.start().await, world.start().await);
+        learns.publish(&draft("before")).await.ok();
+        let change = LimitsChange { articles_per_day: Some(Some(10)), ..LimitsChange::default() };
+        world.store.set_limits("acme", &change).await.unwrap();
+        let first = knows.publish(&draft("first")).await;
+        assert!(first.ok()["created"] == true && first.header("ratelimit-policy").is_some());
+        for n in 0..3 {
+            let reply = learns.publish(&draft(&format!("unknowing-{n}"))).await;
+            assert!(reply.ok()["created"] == true && reply.header("ratelimit-policy").is_none());
+        }
+        world.advance(HOLDS);
+        for n in 0..4 {
+            [&knows, &learns][n % 2].publish(&draft(&format!("later-{n}"))).await.ok();
+        }
+        world.advance(11);
+        knows.publish(&draft("last")).await.ok();
+        for api in [&knows, &learns] {
+            used_up(&api.publish(&draft("too-late")).await, 10);
+        }
+        assert_eq!(tasks(world).await, 10);
     })
     .await;
 }
@@ -258,6 +295,7 @@ async fn a_batch_takes_from_its_share_what_it_stores_and_no_more() {
     in_world(async |world: &World| {
         in_the_forenoon(world);
         set(world, Some(100)).await;
+        known_everywhere(world).await;
         let (tenant_id, share, other) = (world.tenant.tenant_id, Uuid::max(), Uuid::nil());
         let grant =
             async |share, wanted| match world.store.grant_quota(tenant_id, share, wanted).await.unwrap() {

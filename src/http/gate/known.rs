@@ -25,6 +25,8 @@ const KNOWN_MAX: usize = 10_000;
 /// What was looked up and found.
 pub(in crate::http) struct Known<K, V> {
     found: Mutex<Recent<K, (Moment, V)>>,
+    /// What was not found, remembered apart: who asks for what does not exist drives out nothing that does.
+    absent: Mutex<Recent<K, Moment>>,
     /// Those who look the same up.
     lines: Lines<K>,
     unknown: Addresses,
@@ -34,14 +36,15 @@ pub(in crate::http) struct Known<K, V> {
 /// What is remembered of a key.
 enum Memory<V> {
     Fresh(V),
+    Absent,
     Old,
     None,
 }
 
 impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
     pub(in crate::http) fn new(unknown: Addresses, clock: SharedClock) -> Self {
-        let found = Mutex::new(Recent::new(KNOWN_MAX));
-        Self { found, lines: Lines::default(), unknown, clock }
+        let (found, absent) = (Mutex::new(Recent::new(KNOWN_MAX)), Mutex::new(Recent::new(KNOWN_MAX)));
+        Self { found, absent, lines: Lines::default(), unknown, clock }
     }
 
     /// What is known under the key, else what `look_up` finds.
@@ -51,8 +54,11 @@ impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
         (address, told): (Address, &Told),
         look_up: impl Future<Output = Result<Option<V>, StoreError>>,
     ) -> Result<Option<V>, Problem> {
-        if let Memory::Fresh(value) = self.memory(&key) {
-            return Ok(Some(value));
+        match self.memory(&key) {
+            Memory::Fresh(value) => return Ok(Some(value)),
+            // A client that goes on with a key that was revoked uses up nothing of its address.
+            Memory::Absent => return Ok(None),
+            Memory::Old | Memory::None => {}
         }
         let known = self.get_in_turn(key, (address, told), look_up).await;
         if known.as_ref().is_err_and(|problem| problem.is(Kind::RateLimited)) {
@@ -70,6 +76,7 @@ impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
         let _turn = self.lines.turn(key).await;
         let taken = match self.memory(&key) {
             Memory::Fresh(value) => return Ok(Some(value)),
+            Memory::Absent => return Ok(None),
             Memory::Old => None,
             Memory::None => Some(self.unknown.take(address, told).await?),
         };
@@ -81,19 +88,30 @@ impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
         }
         let value = looked_up?;
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        match &value {
-            Some(value) => found.insert(key, (at, value.clone())),
-            None => found.remove(&key),
+        let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = &value {
+            found.insert(key, (at, value.clone()));
+            absent.remove(&key);
+        } else {
+            found.remove(&key);
+            absent.insert(key, at);
         }
+        drop((found, absent));
         Ok(value)
     }
 
     fn memory(&self, key: &K) -> Memory<V> {
+        let now = self.clock.moment();
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         match found.get(key) {
-            Some((at, value)) if self.clock.moment().after(*at) < KNOWN_FOR => Memory::Fresh(value.clone()),
-            Some(_) => Memory::Old,
-            None => Memory::None,
+            Some((at, value)) if now.after(*at) < KNOWN_FOR => return Memory::Fresh(value.clone()),
+            Some(_) => return Memory::Old,
+            None => {}
+        }
+        let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        match absent.get(key) {
+            Some(at) if now.after(*at) < KNOWN_FOR => Memory::Absent,
+            _ => Memory::None,
         }
     }
 }
