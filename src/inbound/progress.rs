@@ -72,7 +72,9 @@ impl Progress {
     /// once too often.
     pub fn abandoned(&mut self, since: Option<Instant>, now: Instant) -> bool {
         self.patience = self.patience.saturating_sub(1);
-        since.into_iter().for_each(|since| self.forget(since));
+        if let Some(since) = since {
+            self.forget(since);
+        }
         self.ended(now);
         self.patience == 0
     }
