@@ -159,8 +159,12 @@ async fn a_wrong_key_that_is_sent_again_and_again_keeps_nobody_else_out() {
     in_world(async |world: &World| {
         let api = world.start().await;
         let wrong = stranger(world, &api);
-        for _ in 0..4 * UNKNOWN {
-            wrong.get("/groups").await.problem(401, "unauthorized");
+        let replies = at_once((0..4 * UNKNOWN).map(|_| {
+            let wrong = wrong.clone();
+            async move { wrong.get("/groups").await }
+        }));
+        for reply in replies.await {
+            reply.problem(401, "unauthorized");
         }
         let fresh = api.with_key(&world.key(world.tenant.tenant_id, &[Scope::Read]).await);
         fresh.get("/groups").await.ok();

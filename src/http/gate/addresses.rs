@@ -24,7 +24,7 @@ pub(in crate::http) const UNKNOWN: Rate = Rate { per_second: 1, burst: 30 };
 /// a proxy, waits for its turn, and does not find the bucket empty.
 const AT_ONCE: usize = 8;
 
-/// How long the answer to whoever asked too often is held back: a flood of its connections costs the node next to nothing
+/// How long the answer to whoever asked too often, or for the same again that is not there, is held back: a flood of its connections costs the node next to nothing
 /// then, and nobody who behaves ever meets it.
 const HELD_BACK_FOR: Duration = Duration::from_millis(250);
 
@@ -67,7 +67,7 @@ impl Addresses {
         Self { name, what, known, held_back, clock }
     }
 
-    /// Holds back the answer to whoever asked too often.
+    /// Holds back the answer to whoever asked too often, or for the same again.
     pub(in crate::http) async fn hold_back(&self) {
         if let Ok(_place) = self.held_back.try_acquire() {
             tokio::time::sleep(HELD_BACK_FOR).await;

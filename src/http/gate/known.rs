@@ -57,7 +57,10 @@ impl<K: Hash + Eq + Copy, V: Clone> Known<K, V> {
         match self.memory(&key) {
             Memory::Fresh(value) => return Ok(Some(value)),
             // A client that goes on with a key that was revoked uses up nothing of its address.
-            Memory::Absent => return Ok(None),
+            Memory::Absent => {
+                self.unknown.hold_back().await;
+                return Ok(None);
+            }
             Memory::Old | Memory::None => {}
         }
         let known = self.get_in_turn(key, (address, told), look_up).await;
