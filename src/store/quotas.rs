@@ -2,7 +2,7 @@
 //!
 //! Each writer of each node has a share. The statement that accepts articles locks the share, takes what it inserts from it
 //! and commits both together (`super::tasks`), so a share says what is left of it after any crash. A share that is used up
-//! asks for more ([`Store::grant`]). The more is left of the day, the more it gets, down to one; where the rest of the day
+//! asks for more ([`Store::grant_quota`]). The more is left of the day, the more it gets, down to one; where the rest of the day
 //! does not do, what is left in all other shares is taken back first, of the living and of the dead: nothing waits for a
 //! lease to run out, and nothing is lost.
 
