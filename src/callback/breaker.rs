@@ -4,7 +4,7 @@
 //! A receiver is a tenant's (scheme, host, port). Its breaker opens when it fails [`FAILURES_MAX`] times in a row: its
 //! callbacks then keep their place, no try is counted, and one of them at a time is sent as a probe, after waits that
 //! double from [`OPEN_FIRST`] to [`OPEN_MAX`]. A probe is a try like any other: it counts for the one callback that it
-//! sends, so that a callback is exhausted by its own tries only. One answer that is not 5xx closes the breaker, and what
+//! sends, so that a callback is exhausted by its own tries only. One answer that says that it lives closes the breaker, and what
 //! waits goes out by [`RECOVERY_PAUSE`].
 //!
 //! A receiver whose last answer was not 2xx, or that is new, gets one call at a time.
@@ -34,7 +34,7 @@ pub const RECOVERY_PAUSE: Duration = Duration::from_millis(10);
 pub enum Sign {
     /// It took it.
     Well,
-    /// It gave no answer, or says itself that it fails.
+    /// It gave no answer, or another gave 502, 503 or 504 for it.
     Failed,
     /// It lives, and refuses this callback, or wants it later.
     Alive,
@@ -55,7 +55,8 @@ impl Heard {
     pub fn of(status: Option<u16>, asked: Option<Duration>) -> Self {
         let sign = match status {
             Some(200..=299) => Sign::Well,
-            Some(500..=599) | None => Sign::Failed,
+            // What stands before it says so (RFC 9110 §15.6). A 500 is about one callback: of many, others may well be taken.
+            Some(502..=504) | None => Sign::Failed,
             Some(_) => Sign::Alive,
         };
         let pause = match status {
@@ -72,12 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_answer_and_5xx_are_failures_2xx_is_well_and_the_rest_says_that_it_lives() {
+    fn no_answer_and_a_gateways_are_failures_2xx_is_well_and_the_rest_says_that_it_lives() {
         for (status, sign) in [
             (None, Sign::Failed),
-            (Some(500), Sign::Failed),
+            (Some(500), Sign::Alive),
+            (Some(502), Sign::Failed),
             (Some(503), Sign::Failed),
-            (Some(599), Sign::Failed),
+            (Some(504), Sign::Failed),
+            (Some(505), Sign::Alive),
             (Some(200), Sign::Well),
             (Some(299), Sign::Well),
             (Some(199), Sign::Alive),

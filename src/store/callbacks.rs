@@ -213,7 +213,7 @@ impl Store {
     /// schedule that begins anew.
     ///
     /// A breaker that is open counts only what was tried after its wait: what was under way when it opened says nothing
-    /// new. It closes with the first answer that is not 5xx.
+    /// new. It closes with the first answer that says that it lives.
     pub async fn record_tries(
         &self,
         tenant_id: Uuid,

@@ -107,7 +107,7 @@ async fn a_receiver_that_keeps_failing_is_left_alone_and_probed_by_one_call_at_a
             world.clock.advance(TimeDelta::from_std(free(world).await).unwrap() + TimeDelta::seconds(1));
             let probe = claim(world).await;
             assert_eq!((probe.len(), claim(world).await.len()), (1, 0));
-            assert_eq!(heard(world, &probe[0], Some(500), None).await, BreakersMoved::default());
+            assert_eq!(heard(world, &probe[0], Some(504), None).await, BreakersMoved::default());
             expected = (expected * 2).min(OPEN_MAX);
             about(free(world).await, expected);
         }
