@@ -34,8 +34,9 @@ pub const LEASE_MARGIN: Duration = Duration::from_secs(5);
 /// at it, it is looked after this often. What becomes due meanwhile ends the rest sooner.
 const REST_MOST: Duration = Duration::from_secs(5);
 
-/// The shortest rest of such a tenant: something has become due since, or somebody else was just at it.
-const REST_MIN: Duration = Duration::from_millis(20);
+/// The shortest rest of such a tenant: something becomes due just now, or somebody else was just at it. Beside receivers that
+/// are left alone a tenant is always due, so this is what its others wait for what comes next.
+const REST_MIN: Duration = Duration::from_millis(2);
 
 /// Tries are recorded like outcomes are settled.
 const BOUNDS: Bounds = Bounds { queue: 1_024, queue_kib: 4_096, rows: 50, batch_kib: 1_024, writers: 2 };
