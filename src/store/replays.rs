@@ -85,16 +85,21 @@ impl Store {
         event_ids: &[Uuid],
         transaction: &mut sqlx::PgTransaction<'_>,
     ) -> Result<u64, StoreError> {
+        // In a statement of its own: one that has waited for the lock would hold what it locked against the constraints
+        // together with what its snapshot shows of the same row.
+        sqlx::query!(
+            r#"SELECT true AS "there!" FROM callbacks WHERE tenant_id = $1 AND event_id = ANY ($2)
+            ORDER BY event_id FOR UPDATE"#,
+            tenant_id,
+            event_ids,
+        )
+        .fetch_all(&mut **transaction)
+        .await?;
         let done = sqlx::query!(
-            "WITH locked AS MATERIALIZED (
-                SELECT c.event_id, c.lease_until IS NOT NULL AS sending
-                FROM unnest($2::uuid[]) AS i(event_id) JOIN callbacks c USING (event_id)
-                WHERE c.tenant_id = $1 ORDER BY c.event_id FOR UPDATE OF c
-            )
-            UPDATE callbacks c SET status = 'pending', ended_at = NULL, replay_asked = l.sending,
-                due_at = CASE WHEN l.sending THEN c.due_at ELSE now() + $3::interval END,
-                tries_before = CASE WHEN l.sending THEN c.tries_before ELSE c.tries END
-            FROM locked l WHERE c.tenant_id = $1 AND c.event_id = l.event_id",
+            "UPDATE callbacks SET status = 'pending', ended_at = NULL, replay_asked = lease_until IS NOT NULL,
+                due_at = CASE WHEN lease_until IS NULL THEN now() + $3::interval ELSE due_at END,
+                tries_before = CASE WHEN lease_until IS NULL THEN tries ELSE tries_before END
+            WHERE tenant_id = $1 AND event_id = ANY ($2)",
             tenant_id,
             event_ids,
             self.clock.skew() as _,

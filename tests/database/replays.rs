@@ -55,6 +55,36 @@ async fn what_was_delivered_is_sent_again_with_its_id_and_bytes_as_often_as_want
 }
 
 #[tokio::test]
+async fn what_is_claimed_and_settled_while_a_replay_waits_for_it_is_replayed_as_it_then_stands() {
+    in_world(async |world: &World| {
+        let one = due_callback(world, "https://receiver.example/hook").await;
+        let (tenant_id, event_id) = (one.tenant_id, one.event_id);
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let replayed_during = async |change: &'static str| {
+            let mut held = world.pool.begin().await.unwrap();
+            sqlx::query(change).execute(&mut *held).await.unwrap();
+            let store = world.store.clone();
+            let replay = tokio::spawn(async move { store.replay_callback(tenant_id, event_id).await });
+            world.until(waits, 1).await;
+            held.commit().await.unwrap();
+            assert!(replay.await.unwrap().unwrap());
+            let shown = "SELECT (status, lease_until IS NULL, replay_asked, tries, tries_before)::text FROM callbacks";
+            sqlx::query_scalar::<_, String>(shown).fetch_one(&world.pool).await.unwrap()
+        };
+        // It was being sent, and that ends.
+        let ended = "UPDATE callbacks SET status = 'delivered', ended_at = now(), lease_owner = NULL, lease_until = NULL";
+        assert_eq!(replayed_during(ended).await, "(pending,t,f,0,0)");
+        // It was waiting, and is claimed.
+        let claimed = "UPDATE callbacks SET fence = fence + 1, lease_owner = 'w', lease_until = now() + interval '1 minute'";
+        assert_eq!(replayed_during(claimed).await, "(pending,f,t,0,0)");
+        // What the test did by hand, lanes do not know.
+        world.execute("UPDATE callbacks SET lease_owner = NULL, lease_until = NULL, replay_asked = false").await;
+        world.execute("UPDATE receivers SET in_flight = 0").await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_was_given_up_begins_its_schedule_anew() {
     in_world(async |world: &World| {
         let dead = Receiver::start_with([], Answer::status(404)).await;

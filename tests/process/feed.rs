@@ -177,7 +177,8 @@ async fn a_replay_whose_services_are_killed_in_the_middle_sends_each_event_again
     service.kill();
     service = furnished.serve(&settings).await;
     // And in the middle of the last one, when a part of it is written and not committed.
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%replay_asked%'";
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND query LIKE '%FROM callbacks WHERE%event_id FOR UPDATE%'";
     eventually("the last step waits", async || number(waits).await >= 1).await;
     service.kill();
     assert_eq!(number(replayed).await, all - 100);
