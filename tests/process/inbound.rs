@@ -161,6 +161,12 @@ async fn what_is_too_large_or_no_http_is_answered_with_a_problem() {
         let mut connection = connection(url, &format!("{no_http}\r\n\r\n")).await;
         assert_problem(&rest(&mut connection).await, 400, "invalid_header");
     }
+    for hosts in ["", "host: x\r\nhost: y\r\n", "host: x\r\nhost: x\r\n"] {
+        let head = format!("GET /healthz HTTP/1.1\r\n{hosts}connection: close\r\n\r\n");
+        assert_problem(&answer(url, &head).await, 400, "invalid_header");
+    }
+    // HTTP/1.0 had none.
+    assert!(answer(url, "GET /healthz HTTP/1.0\r\n\r\n").await.contains(" 200 OK\r\n"));
     let both = post(&dev, "/publish", "content-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n");
     assert!(answer(url, &format!("{both}connection: close\r\n\r\n")).await.starts_with("HTTP/1.1 4"));
 

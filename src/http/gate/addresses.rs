@@ -26,7 +26,7 @@ const AT_ONCE: usize = 8;
 
 /// How long the answer to whoever asked too often, or for the same again that is not there, is held back: a flood of its connections costs the node next to nothing
 /// then, and nobody who behaves ever meets it.
-const HELD_BACK_FOR: Duration = Duration::from_millis(250);
+pub(super) const HELD_BACK_FOR: Duration = Duration::from_millis(250);
 
 /// How many such answers are held back at once: a part of the requests that a node takes, so that they keep out nobody.
 const HELD_BACK_MAX: usize = 1_024;
@@ -36,7 +36,7 @@ const ADDRESSES_MAX: usize = 10_000;
 
 /// Where a request comes from: an address of IPv4 or, of IPv6, the /64 that one machine commonly has (RFC 6177 §2). Behind a
 /// proxy it is the proxy's. `None` where the server does not say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(in crate::http) struct Address(Option<IpAddr>);
 
 impl Address {
