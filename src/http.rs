@@ -1,5 +1,6 @@
 //! The API over HTTP: one file per resource, each with its request, its answer, its handler and its description.
 
+use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 use axum::body::Bytes;
@@ -61,9 +62,28 @@ pub use gate::Gate;
 pub use health::Readiness;
 pub use problem::{Kind, Problem};
 
-/// What handlers use; cheap to clone.
+/// What handlers use; cheap to clone, since each layer and handler of a request has one of its own.
 #[derive(Clone)]
-pub struct AppState {
+pub struct AppState(Arc<Handled>);
+
+impl AppState {
+    /// Shared from now on.
+    #[must_use]
+    pub fn new(handled: Handled) -> Self {
+        Self(Arc::new(handled))
+    }
+}
+
+impl Deref for AppState {
+    type Target = Handled;
+
+    fn deref(&self) -> &Handled {
+        &self.0
+    }
+}
+
+/// What is behind it.
+pub struct Handled {
     /// The database.
     pub store: Store,
     /// Knows keys, and how fast each may come.

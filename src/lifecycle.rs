@@ -202,7 +202,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
     let feeds = Feeds::start(store.clone(), shared.feed.clone(), clock.clone(), stop, tracker);
     let waiting = feeds.clone();
     shared.metrics.watch_feeds(move || waiting.count());
-    let state = AppState {
+    let state = AppState::new(http::Handled {
         store: store.clone(),
         gate: Gate::new(store.clone(), clock.clone()),
         readiness,
@@ -224,7 +224,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
         bounds,
         metrics: shared.metrics.clone(),
         clock,
-    };
+    });
     Ok((http::router(state, more), store))
 }
 

@@ -18,6 +18,7 @@ use crate::clock::SharedClock;
 use crate::lines::Lines;
 use crate::telemetry::metrics::PoolReading;
 
+mod accept;
 mod accounts;
 mod actions;
 mod audit;
@@ -52,6 +53,7 @@ mod task_list;
 mod tasks;
 mod tenants;
 
+pub use accept::{Admitted, NewTask};
 pub use accounts::{AccountDeleted, AccountPut, AccountRow, RESUME_WITHIN, Renewal, Terms};
 pub use actions::{Acted, ActedOr, Cancellation, Retry};
 pub use audit::Recorded;
@@ -86,7 +88,7 @@ pub use sealed::{NotOpened, Resealed, Sealed, SealedCount};
 pub use signing::{LiveKey, Rotation, SIGNING_KEYS_MAX};
 pub use sweeps::Sweep;
 pub use task_list::{TaskFilters, TaskPage};
-pub use tasks::{Admitted, ExistingTask, NewTask, PublicationRow, TaskRow};
+pub use tasks::{ExistingTask, PublicationRow, TaskRow};
 pub use tenants::{AuthenticatedKey, DefaultsChange, KeyRow, Tenant};
 
 /// The two names of accounts, each as a column for `unnest`.

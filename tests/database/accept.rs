@@ -6,6 +6,7 @@ use publish_ingest::task::accept::{Acceptance, Acceptor, NotAccepted, Sender};
 use publish_ingest::telemetry::metrics::Metrics;
 use publish_ingest::turns::Wake;
 use serde_json::json;
+use sqlx::{Connection as _, PgConnection};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
@@ -221,6 +222,95 @@ async fn a_caller_that_goes_away_leaves_a_whole_task_or_nothing() {
             api.finished(&format!("left-{n}")).await;
         }
         assert_eq!(world.pages("blog1").len(), usize::try_from(complete).unwrap() + 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_exists_is_answered_without_a_lock_or_a_write() {
+    in_world(async |world: &World| {
+        let acceptor = acceptor(world);
+        let articles = (0..30).map(|n| article(&format!("post-{n}"))).collect::<Vec<_>>();
+        gathered(world, &acceptor, &articles).await;
+        // Who locks a row leaves its number there.
+        let touched = "SELECT count(*) FROM groups WHERE xmax <> 0";
+        world.execute("UPDATE groups SET group_code = group_code").await;
+        assert_eq!(world.number(touched).await, 0);
+        for answer in gathered(world, &acceptor, &articles).await {
+            assert!(answer.unwrap().replayed);
+        }
+        assert_eq!(world.number(touched).await, 0);
+        // With a new one among them, that one's group.
+        gathered(world, &acceptor, &[article("post-1"), article("new"), article("post-2")]).await;
+        assert_eq!(world.number(touched).await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_for_now_and_keeps_nothing() {
+    in_world(async |world: &World| {
+        // What `PostgreSQL` says then, at the third of what one article writes.
+        world
+            .execute(
+                "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN RAISE disk_full USING MESSAGE = 'could not extend file: No space left on device'; END $$",
+            )
+            .await;
+        world
+            .execute(
+                "CREATE TRIGGER full_disk BEFORE INSERT ON publications FOR EACH ROW EXECUTE FUNCTION full_disk()",
+            )
+            .await;
+        let acceptor = acceptor(world);
+        let articles = (0..30).map(|n| article(&format!("post-{n}"))).collect::<Vec<_>>();
+        for answer in gathered(world, &acceptor, &articles).await {
+            assert!(matches!(answer, Err(NotAccepted::Unavailable)), "{answer:?}");
+        }
+        assert_eq!(world.number("SELECT count(*) FROM tasks").await, 0);
+        // What is there is found all the same, and what is not comes in when there is room again.
+        world.execute("DROP TRIGGER full_disk ON publications").await;
+        for answer in gathered(world, &acceptor, &articles).await {
+            assert!(answer.unwrap().created);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn batches_whose_connections_are_lost_are_written_once_and_told_as_new() {
+    in_world(async |world: &World| {
+        // The statement waits behind this lock once all is inserted.
+        world
+            .execute(
+                "CREATE FUNCTION wait_at_the_end() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$",
+            )
+            .await;
+        world
+            .execute(
+                "CREATE TRIGGER wait_at_the_end AFTER INSERT ON publications FOR EACH STATEMENT
+                EXECUTE FUNCTION wait_at_the_end()",
+            )
+            .await;
+        let mut gate = PgConnection::connect(&world.url).await.unwrap();
+        sqlx::query("SELECT pg_advisory_lock(7)").execute(&mut gate).await.unwrap();
+        let acceptor = acceptor(world);
+        let articles = (0..30).map(|n| article(&format!("post-{n}"))).collect::<Vec<_>>();
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+        let lose = async {
+            world.until(waiting, 1).await;
+            let lost = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event = 'advisory'";
+            assert!(world.number(lost).await > 0);
+            sqlx::query("SELECT pg_advisory_unlock(7)").execute(&mut gate).await.unwrap();
+        };
+        let (answers, ()) = tokio::join!(gathered(world, &acceptor, &articles), lose);
+        for answer in answers {
+            assert!(answer.unwrap().created);
+        }
+        assert_eq!(world.number("SELECT count(*) FROM tasks").await, 30);
+        gate.close().await.unwrap();
     })
     .await;
 }
