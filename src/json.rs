@@ -27,12 +27,14 @@ impl From<serde_json::Error> for InvalidJson {
 
 /// The members of a JSON object, in the order sent; `None` if the text is JSON, but no object.
 pub fn object(text: &[u8]) -> Result<Option<Vec<(String, &RawValue)>>, InvalidJson> {
-    let raw: &RawValue = serde_json::from_slice(text)?;
-    if !raw.get().starts_with('{') {
+    if text.trim_ascii_start().first() != Some(&b'{') {
+        serde_json::from_slice::<&RawValue>(text)?;
         return Ok(None);
     }
-    let mut reader = serde_json::Deserializer::from_str(raw.get());
-    Ok(Some(reader.deserialize_map(Members)?))
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let members = reader.deserialize_map(Members)?;
+    reader.end()?;
+    Ok(Some(members))
 }
 
 struct Members;

@@ -24,15 +24,14 @@ impl Digests {
     /// The digests of a submission; `canonical_metadata` as [`crate::json::canonical`] writes it.
     #[must_use]
     pub fn of(content: &Content, canonical_metadata: &str) -> Self {
-        let texts = |text: &Option<String>| text.iter().map(String::as_bytes).map(<[u8]>::to_vec).collect();
-        let parts: [Vec<Vec<u8>>; CONTENT_FIELDS.len()] = [
-            vec![content.title.clone().into_bytes()],
-            vec![content.content_html.clone().into_bytes()],
-            texts(&content.summary),
-            texts(&content.cover_url),
-            texts(&content.canonical_url),
-            texts(&content.author),
-            content.tags.iter().map(|tag| tag.clone().into_bytes()).collect(),
+        let parts: [Vec<&str>; CONTENT_FIELDS.len()] = [
+            vec![&content.title],
+            vec![&content.content_html],
+            texts(content.summary.as_ref()),
+            texts(content.cover_url.as_ref()),
+            texts(content.canonical_url.as_ref()),
+            texts(content.author.as_ref()),
+            content.tags.iter().map(String::as_str).collect(),
         ];
         let mut whole = Sha256::new();
         let mut fields = [0; _];
@@ -41,7 +40,7 @@ impl Digests {
             whole.update(digest);
             keep(&mut fields, at, &digest);
         }
-        keep(&mut fields, CONTENT_FIELDS.len(), &list_digest(&[canonical_metadata.as_bytes().to_vec()]));
+        keep(&mut fields, CONTENT_FIELDS.len(), &list_digest(&[canonical_metadata]));
         Self { fingerprint: whole.finalize().into(), fields }
     }
 
@@ -71,8 +70,12 @@ fn field(fields: &[u8], at: usize) -> &[u8] {
     fields.get(at * FIELD_BYTES..(at + 1) * FIELD_BYTES).unwrap_or_default()
 }
 
+fn texts(text: Option<&String>) -> Vec<&str> {
+    text.into_iter().map(String::as_str).collect()
+}
+
 /// Each value is preceded by its length, so that no two lists give the same bytes; an absent field is an empty list.
-fn list_digest(values: &[Vec<u8>]) -> [u8; 32] {
+fn list_digest(values: &[&str]) -> [u8; 32] {
     let mut digest = Sha256::new();
     for value in values {
         digest.update((value.len() as u64).to_be_bytes());
