@@ -30,6 +30,7 @@ mod newcomer;
 mod operator;
 mod outbound;
 mod pipeline;
+mod pooler;
 mod program;
 mod receiver;
 mod remote;
