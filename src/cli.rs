@@ -125,6 +125,7 @@ fn of_the_database(error: &StoreError) -> String {
         StoreError::Schema(_)
         | StoreError::Rights(_)
         | StoreError::Pooler(_)
+        | StoreError::Distribute(_)
         | StoreError::Sealed(_) => error.to_string(),
     }
 }

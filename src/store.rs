@@ -26,6 +26,7 @@ mod callback_list;
 mod callbacks;
 mod check;
 mod codec;
+mod distribute;
 mod drafts;
 mod due;
 mod events;
@@ -60,6 +61,7 @@ pub use bridge::{ReportDoes, ReportTaken, Standing};
 pub use callback_list::{CallbackFilters, CallbackItem, CallbackPage};
 pub use callbacks::{BreakersMoved, CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use check::AccountStanding;
+pub use distribute::{DISTRIBUTED, DistributeError, LOCAL, REFERENCE};
 pub use due::{Due, Queue};
 pub use feed::{FeedPlace, FeedRead};
 pub use groups::{GroupPut, GroupRow};
@@ -151,6 +153,9 @@ pub enum StoreError {
     /// A pooler that cannot be worked through.
     #[error(transparent)]
     Pooler(#[from] PoolerError),
+    /// The tables cannot be distributed.
+    #[error(transparent)]
+    Distribute(#[from] DistributeError),
     /// A stored secret cannot be opened.
     #[error(transparent)]
     Sealed(#[from] crate::vault::CannotOpen),
@@ -294,6 +299,10 @@ impl Store {
         let options = self.pool.connect_options().as_ref().clone().options([
             // A migration of a large table takes its time, unlike what the service itself asks.
             ("statement_timeout", "0"),
+            // Where the tables are distributed, it has triggers on them, and changes their parts one by one, so that one
+            // transaction can do several things to a table. Without Citus, these are names that mean nothing.
+            ("citus.enable_unsafe_triggers", "on"),
+            ("citus.multi_shard_modify_mode", "sequential"),
         ]);
         let mut connection = within(PgConnection::connect_with(&options)).await??;
         // One run at a time is seen to by a lock that the connection holds.
