@@ -27,6 +27,7 @@ mod inbound;
 mod master_key;
 mod names;
 mod newcomer;
+mod nodes;
 mod operator;
 mod outbound;
 mod pipeline;
