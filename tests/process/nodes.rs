@@ -69,9 +69,8 @@ async fn at_all(nodes: &[Api], article: &Value, first: usize) -> Vec<Value> {
 fn pages(folder: &Path) -> usize {
     let names =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names
-        .filter(|name| name.ends_with(".html") && !name.starts_with("index.") && !name.starts_with('.'))
-        .count()
+    let markers = names.filter_map(|name| name.strip_suffix(".html").map(str::to_owned));
+    markers.filter(|marker| !marker.starts_with('.') && marker.split('.').next() != Some("index")).count()
 }
 
 /// Starts a node of each of these roles, and puts several tenants' articles through.

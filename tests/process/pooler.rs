@@ -1,8 +1,8 @@
-//! The service behind PgBouncer in transaction mode, with fewer connections than it has open itself: `.ci/pooler/run`, or
+//! The service behind `PgBouncer` in transaction mode, with fewer connections than it has open itself: `.ci/pooler/run`, or
 //!
 //!     PUBLISH_PGBOUNCER=/usr/sbin/pgbouncer cargo test --test process pooler -- --ignored
 //!
-//! It needs PgBouncer 1.21 or later; the tests that something is refused take an earlier one, too.
+//! It needs `PgBouncer` 1.21 or later; the tests that something is refused take an earlier one, too.
 
 use std::collections::HashSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -41,7 +41,7 @@ fn knows_statements() -> bool {
     (numbers.next().unwrap(), numbers.next().unwrap()) >= (1, 21)
 }
 
-/// A PgBouncer before the server that the tests share. It ends with this value.
+/// A `PgBouncer` before the server that the tests share. It ends with this value.
 struct Pooler {
     folder: Folder,
     process: Option<Child>,
@@ -61,7 +61,7 @@ impl Pooler {
         let path = pooler.folder.path();
         // Its socket is made in it.
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
-        let users = roles.iter().map(|role| format!("\"{role}\" \"\"\n")).collect::<String>();
+        let users = roles.iter().map(|role| format!("\"{role}\" \"\"")).collect::<Vec<_>>().join("\n");
         std::fs::write(path.join("users"), users).unwrap();
         let settings = format!(
             "[databases]\n* = host={server} port={server_port}\n[pgbouncer]\npool_mode = transaction\n\
@@ -158,7 +158,7 @@ async fn the_service_does_its_whole_work_behind_a_pooler_that_is_killed_and_come
     let shell =
         Shell { url: pooler.url(&role, &owner.shell.url), master_key: owner.shell.master_key.clone() };
     give_settings(&shell, &owner.shell, &mut pooler).await;
-    let pooled =
+    let behind =
         Furnished { shell, api_key: owner.api_key.clone(), signing_secret: owner.signing_secret.clone() };
     let folder = Folder::new();
     let site = folder.dev().join("site");
@@ -169,8 +169,8 @@ async fn the_service_does_its_whole_work_behind_a_pooler_that_is_killed_and_come
         ("PUBLISH_LEASE", "2s"),
         ("PUBLISH_CALLBACK_SCHEDULE", "0s,500ms,1s,1s,1s,1s,1s,1s,1s,1s,1s,1s"),
     ];
-    let nodes = [pooled.serve(&settings).await, pooled.serve(&settings).await];
-    let apis = nodes.each_ref().map(|node| pooled.api(node));
+    let nodes = [behind.serve(&settings).await, behind.serve(&settings).await];
+    let apis = nodes.each_ref().map(|node| behind.api(node));
     apis[0].put("/accounts/static_site/demo", &json!({"settings": {"site": "demo"}})).await.unwrap().ok();
     apis[1]
         .put("/accounts/sandbox/box", &json!({"settings": {"behaviour": "lose_answer"}}))
@@ -219,7 +219,7 @@ async fn the_service_does_its_whole_work_behind_a_pooler_that_is_killed_and_come
     assert!(again.ok()["created"] == false && again.header("idempotent-replayed") == Some("true"));
     receiver.wait_for("every callback", |received| distinct(received) == 2 * articles.len()).await;
     for received in receiver.received() {
-        received.verify(&pooled.signing_secret);
+        received.verify(&behind.signing_secret);
     }
     assert_eq!(folder.pages().len(), articles.len());
     replays(&apis[0], &receiver).await;
@@ -275,16 +275,16 @@ async fn a_pooler_that_would_take_statements_for_others_is_refused() {
         assert!(line.contains("PgBouncer 1.21") && line.contains("max_prepared_statements"), "{line}");
     }
     // A connection of its own for each client is as good as none between them.
-    drop(pooler);
-    let pooler =
+    drop((pooler, shell));
+    let session =
         Pooler::start(&owner.shell.url, &[&role], "pool_mode = session\ndefault_pool_size = 60").await;
     let shell =
-        Shell { url: pooler.url(&role, &owner.shell.url), master_key: owner.shell.master_key.clone() };
-    let pooled =
+        Shell { url: session.url(&role, &owner.shell.url), master_key: owner.shell.master_key.clone() };
+    let served =
         Furnished { shell, api_key: owner.api_key.clone(), signing_secret: owner.signing_secret.clone() };
-    let node = pooled.serve(&[]).await;
-    assert_eq!(pooled.api(&node).get("/readyz").await.unwrap().status, 200);
-    assert!(node.stop(Signal::TERM).await.0.success());
+    let service = served.serve(&[]).await;
+    assert_eq!(served.api(&service).get("/readyz").await.unwrap().status, 200);
+    assert!(service.stop(Signal::TERM).await.0.success());
 }
 
 #[tokio::test]
