@@ -49,8 +49,9 @@ const CITUS: &str = "
         SELECT 999999, 'citus', r.oid, 'pg_catalog'::regnamespace, false, '13.0-1' FROM pg_roles r WHERE rolname = 'postgres';
     RESET allow_system_table_mods";
 
+/// Without parentheses: written anew, a chain of AND and OR has fewer.
 const TRIGGERS: &str =
-    "SELECT string_agg(pg_get_triggerdef(oid), E'\\n' ORDER BY tgrelid::regclass::text, tgname)
+    "SELECT string_agg(translate(pg_get_triggerdef(oid), '()', ''), E'\\n' ORDER BY tgrelid::regclass::text, tgname)
     FROM pg_trigger WHERE NOT tgisinternal";
 
 /// From then on, new connections find them.
