@@ -122,7 +122,11 @@ fn of_the_database(error: &StoreError) -> String {
             format!("{error}: check DATABASE_URL, and that this database runs and lets you in")
         }
         StoreError::OtherKey { .. } => format!("{error} (it is the database that DATABASE_URL names)"),
-        StoreError::Schema(_) | StoreError::Rights(_) | StoreError::Sealed(_) => error.to_string(),
+        StoreError::Schema(_)
+        | StoreError::Rights(_)
+        | StoreError::Pooler(_)
+        | StoreError::Distribute(_)
+        | StoreError::Sealed(_) => error.to_string(),
     }
 }
 

@@ -27,6 +27,7 @@ mod callback_list;
 mod callbacks;
 mod check;
 mod codec;
+mod distribute;
 mod drafts;
 mod due;
 mod events;
@@ -39,6 +40,7 @@ mod locks;
 mod login_checks;
 mod logins;
 mod moves;
+mod pooler;
 mod publications;
 mod pull;
 mod quotas;
@@ -61,6 +63,7 @@ pub use bridge::{ReportDoes, ReportTaken, Standing};
 pub use callback_list::{CallbackFilters, CallbackItem, CallbackPage};
 pub use callbacks::{BreakersMoved, CallbackRow, ClaimedCallback, RecordedTry, Then, TryRow};
 pub use check::AccountStanding;
+pub use distribute::{DISTRIBUTED, DistributeError, LOCAL, REFERENCE};
 pub use due::{Due, Queue};
 pub use feed::{FeedPlace, FeedRead};
 pub use groups::{GroupPut, GroupRow};
@@ -72,6 +75,7 @@ pub use locks::Unfinished;
 pub use login_checks::AskedAccount;
 pub use logins::LOGIN_EXPIRED;
 pub use moves::{Composed, Move, Moved, Published, SWEEP_AFTER, Telling};
+pub use pooler::PoolerError;
 pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
 pub use pull::{Beat, HandOut, HandedOut, Handing};
 pub use quotas::{Grant, LimitsSet, QuotaStanding};
@@ -100,6 +104,21 @@ fn columns<'a>(keys: impl IntoIterator<Item = &'a AccountKey>) -> (Vec<String>, 
 fn stored_keys(Json(pairs): Json<Vec<(String, String)>>) -> Vec<AccountKey> {
     pairs.into_iter().map(|(platform, account_id)| AccountKey::stored(platform, account_id)).collect()
 }
+
+/// What holds for each connection; behind a pooler, the role has them ([`pooler`]).
+const SETTINGS: [(&str, &str); 6] = [
+    // No statement waits long for a lock, and none runs without end.
+    ("lock_timeout", "2s"),
+    ("statement_timeout", "30s"),
+    // A transaction left open holds back vacuum for every table.
+    ("idle_in_transaction_session_timeout", "10s"),
+    // Compiling costs more than any of our statements takes.
+    ("jit", "off"),
+    // To plan our statements takes longer than to run them, so each is planned once for all values.
+    ("plan_cache_mode", "force_generic_plan"),
+    // A plan is kept while its tables grow: what looks good on a small one must be good on a large one.
+    ("enable_seqscan", "off"),
+];
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 
@@ -133,6 +152,12 @@ pub enum StoreError {
     /// A role has too few rights, or too many.
     #[error(transparent)]
     Rights(#[from] RightsError),
+    /// A pooler that cannot be worked through.
+    #[error(transparent)]
+    Pooler(#[from] PoolerError),
+    /// The tables cannot be distributed.
+    #[error(transparent)]
+    Distribute(#[from] DistributeError),
     /// A stored secret cannot be opened.
     #[error(transparent)]
     Sealed(#[from] crate::vault::CannotOpen),
@@ -255,9 +280,7 @@ impl Store {
 
     /// Brings the schema up to date. Of several who do so at once, one does it.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        // A migration of a large table takes its time, unlike what the service itself asks.
-        let options = self.pool.connect_options().as_ref().clone().options([("statement_timeout", "0")]);
-        let mut connection = PgConnection::connect_with(&options).await?;
+        let mut connection = self.for_migrations().await?;
         let migrated = MIGRATIONS.run(&mut connection).await;
         // Whatever it says, what was done is done.
         let _ = connection.close().await;
@@ -271,6 +294,25 @@ impl Store {
             }
             other => StoreError::from(SchemaError::Failed(other.to_string())),
         })
+    }
+
+    /// A connection for what changes the schema.
+    async fn for_migrations(&self) -> Result<PgConnection, StoreError> {
+        let options = self.pool.connect_options().as_ref().clone().options([
+            // A migration of a large table takes its time, unlike what the service itself asks.
+            ("statement_timeout", "0"),
+            // Where the tables are distributed, it has triggers on them, and changes their parts one by one, so that one
+            // transaction can do several things to a table. Without Citus, these are names that mean nothing.
+            ("citus.enable_unsafe_triggers", "on"),
+            ("citus.multi_shard_modify_mode", "sequential"),
+        ]);
+        let mut connection = within(PgConnection::connect_with(&options)).await??;
+        // One run at a time is seen to by a lock that the connection holds.
+        if pooler::is_direct(&mut connection).await? {
+            Ok(connection)
+        } else {
+            Err(PoolerError::Migration.into())
+        }
     }
 
     /// Checks that the database answers, that its schema is the one this program is made for, and that it takes writes.
@@ -327,13 +369,21 @@ pub fn check_address(url: &str) -> Result<(), StoreError> {
     connect_options(url).map(|_| ())
 }
 
-/// Tries one connection: unlike a pool, which only says that none was had in time, it says why.
+/// Tries one connection: unlike a pool, which only says that none was had in time, it says why. Says, too, what keeps the
+/// program from working through a pooler.
 pub async fn reach(url: &str) -> Result<(), StoreError> {
     let options = connect_options(url)?;
-    let connecting = PgConnection::connect_with(&options);
-    let connected = tokio::time::timeout(REACH_TIMEOUT, connecting).await;
-    connected.map_err(|_| StoreError::Unavailable(sqlx::Error::PoolTimedOut))??.close().await?;
-    Ok(())
+    let reaching = async {
+        let mut connection = PgConnection::connect_with(&options).await?;
+        pooler::check(&mut connection, &options).await?;
+        Ok(connection.close().await?)
+    };
+    within(reaching).await?
+}
+
+async fn within<T>(reaching: impl Future<Output = T>) -> Result<T, StoreError> {
+    let reached = tokio::time::timeout(REACH_TIMEOUT, reaching).await;
+    reached.map_err(|_| StoreError::Unavailable(sqlx::Error::PoolTimedOut))
 }
 
 /// Creates a database on the server of `url` if it is not there. `name` is ours, never a caller's.
@@ -364,17 +414,5 @@ fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
         return Err(StoreError::Address);
     }
     let options = PgConnectOptions::from_str(url).map_err(|_| StoreError::Address)?;
-    Ok(options.application_name("publish-ingest").options([
-        // No statement waits long for a lock, and none runs without end.
-        ("lock_timeout", "2s"),
-        ("statement_timeout", "30s"),
-        // A transaction left open holds back vacuum for every table.
-        ("idle_in_transaction_session_timeout", "10s"),
-        // Compiling costs more than any of our statements takes.
-        ("jit", "off"),
-        // To plan our statements takes longer than to run them, so each is planned once for all values.
-        ("plan_cache_mode", "force_generic_plan"),
-        // A plan is kept while its tables grow: what looks good on a small one must be good on a large one.
-        ("enable_seqscan", "off"),
-    ]))
+    Ok(options.application_name("publish-ingest").options(SETTINGS))
 }

@@ -127,9 +127,9 @@ pub(super) async fn prepare(store: &Store, url: &str, schema: Schema) -> Result<
 }
 
 async fn prepare_once(store: &Store, url: &str, schema: Schema) -> Result<(), StoreError> {
-    store::reach(url).await?;
-    if schema == Schema::Migrate {
-        store.migrate().await?;
+    match schema {
+        Schema::Migrate => store.migrate().await?,
+        Schema::Check => store::reach(url).await?,
     }
     store.check().await
 }

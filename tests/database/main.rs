@@ -21,6 +21,7 @@ mod claims;
 mod contract;
 mod daily_limits;
 mod defaults;
+mod distribute;
 mod double;
 mod drafts;
 mod fairness;
