@@ -1,23 +1,20 @@
-//! Accepting: the service beside the same code without gathering, and beside a bare prototype; round by round in turn, so that
-//! what else the machine does meets all of them.
+//! The cases of accepting.
 
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::article::{Articles, Sender};
-use crate::database::Server;
-use crate::drive::{Connections, Tally};
-use crate::load::{Hand, Load};
-use crate::machine::Used;
-use crate::program::{Service, World};
+use serde_json::json;
+
+use crate::article::Sender;
+use crate::database::{Server, number, written};
+use crate::load::Hand;
+use crate::program::World;
 use crate::prototype::Manner;
-use crate::report::{Figure, Report};
-use crate::{Arguments, Failed};
+use crate::report::{Report, count};
+use crate::subject::{Case, FULL, NAIVE, PROTOTYPE, SERVICE, SINGLE, Subject, compare, prototype};
+use crate::{Arguments, Failed, TENANT};
 
 /// The connections of the cases that ask for the highest rate.
-pub(crate) const MANY: usize = 64;
+const MANY: usize = 64;
 
 /// The connections of the calls with many articles: each is one of a pipeline's processes.
 const BATCH_CONNECTIONS: usize = 4;
@@ -25,98 +22,67 @@ const BATCH_CONNECTIONS: usize = 4;
 /// The articles of such a call.
 const BATCH: u64 = 500;
 
-/// What is measured beside the service.
-pub(crate) const SERVICE: &str = "service";
-pub(crate) const SINGLE: &str = "one a request";
-pub(crate) const PROTOTYPE: &str = "prototype";
-pub(crate) const NAIVE: &str = "prototype, one a request";
+/// The sizes of texts beside the usual one, in bytes.
+const SMALL: usize = 1_024;
+const LARGE: usize = 64 * 1_024;
 
-/// One of those that are compared.
-pub(crate) struct Subject {
-    pub(crate) name: &'static str,
-    pub(crate) service: Service,
-    connections: Connections,
-    articles: Arc<Articles>,
-    next: Arc<AtomicU64>,
-    database: u32,
+/// How much of the highest rate without gathering is asked for where latencies are told at a fixed rate: what both can bear.
+const BEARABLE: f64 = 0.6;
+
+/// From when on all backends have told what they did: at the latest 10 s after it.
+const ALL_IS_TOLD: Duration = Duration::from_secs(11);
+
+const NEW: Case = Case { name: "new", hand: Hand::New, connections: MANY, per_second: None };
+
+/// Those that are compared: some serve on the database that has not been in use, one on that which has, two are prototypes.
+struct Field {
+    service: Subject,
+    single: Subject,
+    bare: Subject,
+    naive: Subject,
+    full: Option<Subject>,
 }
 
-/// What came of one round of one subject.
-pub(crate) struct Round {
-    pub(crate) tally: Tally,
-    pub(crate) used: Used,
-}
-
-/// A case.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Case {
-    pub(crate) name: &'static str,
-    pub(crate) hand: Hand,
-    pub(crate) connections: usize,
-}
-
-impl Subject {
-    pub(crate) fn new(
-        name: &'static str,
-        service: Service,
-        sender: Sender,
-        bytes: usize,
-        database: u32,
-    ) -> Self {
-        let prefix = name.chars().filter(char::is_ascii_alphabetic).collect::<String>();
-        let connections = Connections::new(service.address);
-        let articles = Arc::new(Articles::new(sender, &prefix, bytes));
-        Self { name, service, connections, articles, next: Arc::default(), database }
+impl Field {
+    async fn start(
+        arguments: &Arguments,
+        server: &Server,
+        world: &World,
+        full: Option<&World>,
+    ) -> Result<Self, Failed> {
+        let roles = ("PUBLISH_ROLES", "api");
+        let single = [roles, ("PUBLISH_ACCEPT_ROWS", "1")];
+        let subject = |name, service, world: &World| {
+            let sender = Sender::of(&world.tenant, 1);
+            Subject::new(name, service, &[sender], arguments.bytes, server.pid())
+        };
+        let bare = server.create("bare").await?;
+        Ok(Self {
+            service: subject(SERVICE, world.serve("service", &[roles]).await?, world),
+            single: subject(SINGLE, world.serve("single", &single).await?, world),
+            bare: subject(PROTOTYPE, prototype(&bare, Manner::Gathered).await?, world),
+            naive: subject(NAIVE, prototype(&bare, Manner::Naive).await?, world),
+            full: match full {
+                Some(full) => Some(subject(FULL, full.serve("full", &[roles]).await?, full)),
+                None => None,
+            },
+        })
     }
 
-    async fn round(&mut self, case: Case, lasts: Duration) -> Result<Round, Failed> {
-        let load = Arc::new(Load::new(&self.articles, &self.next, case.hand));
-        let before = Used::until_now(self.service.pid(), self.database)?;
-        let tally = self.connections.closed(&load, case.connections, lasts).await?;
-        let used = Used::until_now(self.service.pid(), self.database)?.since(before);
-        Ok(Round { tally, used })
+    /// The service, in its three ways.
+    fn ours(&mut self) -> Vec<&mut Subject> {
+        [&mut self.service, &mut self.single].into_iter().chain(&mut self.full).collect()
     }
 
-    /// How many articles it has accepted.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.next.load(Ordering::Relaxed)
+    fn all(&mut self) -> Vec<&mut Subject> {
+        let Self { service, single, bare, naive, full } = self;
+        [service, single, bare, naive].into_iter().chain(full).collect()
     }
-}
 
-/// Runs a case on all of them, in turn.
-pub(crate) async fn compare(
-    report: &mut Report,
-    arguments: &Arguments,
-    case: Case,
-    subjects: &mut [&mut Subject],
-) -> Result<(), Failed> {
-    let mut rounds = subjects.iter().map(|_| Vec::new()).collect::<Vec<_>>();
-    for subject in subjects.iter_mut() {
-        subject.round(case, arguments.round() / 4).await?;
+    fn gathered(&mut self) -> Vec<&mut Subject> {
+        let Self { service, bare, full, .. } = self;
+        [service, bare].into_iter().chain(full).collect()
     }
-    for number in 0..arguments.rounds {
-        for at in 0..subjects.len() {
-            // Each has every place in the order.
-            let at = (at + number) % subjects.len();
-            rounds[at].push(subjects[at].round(case, arguments.round()).await?);
-        }
-    }
-    for (subject, rounds) in subjects.iter().zip(&rounds) {
-        report.add(Figure::of(case.name, subject.name, rounds));
-    }
-    report.print_case(case.name);
-    Ok(())
-}
-
-/// Starts the prototype.
-async fn prototype(url: &str, manner: Manner) -> Result<Service, Failed> {
-    let mut command = Command::new(std::env::current_exe()?);
-    let manner = match manner {
-        Manner::Gathered => "gathered",
-        Manner::Naive => "naive",
-    };
-    command.args(["--prototype", manner]).env("LOAD_DATABASE_URL", url).stdin(Stdio::null());
-    Service::start(command).await
 }
 
 /// All cases of accepting.
@@ -125,47 +91,103 @@ pub(crate) async fn run(
     arguments: &Arguments,
     server: &Server,
     world: &World,
+    full: Option<&World>,
 ) -> Result<(), Failed> {
-    let tenant = world.tenant("accept").await?;
+    let before = number(&world.url, "SELECT count(*) FROM tasks").await?;
+    let mut field = Field::start(arguments, server, world, full).await?;
+    compare(report, arguments, NEW, &mut field.all()).await?;
+    let case = Case { name: "new, 1 connection", connections: 1, ..NEW };
+    compare(report, arguments, case, &mut field.all()).await?;
+    if let Some(rate) = report.rate("new", SINGLE) {
+        let case = Case { name: "new, fixed rate", per_second: Some(BEARABLE * rate), ..NEW };
+        compare(report, arguments, case, &mut field.ours()).await?;
+    }
+    let case = Case { name: "duplicates", hand: Hand::Duplicate, ..NEW };
+    compare(report, arguments, case, &mut field.all()).await?;
+    let case = Case { name: "mixed", hand: Hand::Mixed, ..NEW };
+    compare(report, arguments, case, &mut field.all()).await?;
+    let case =
+        Case { name: "batches of 500", hand: Hand::Batch(BATCH), connections: BATCH_CONNECTIONS, ..NEW };
+    compare(report, arguments, case, &mut field.ours()).await?;
+    for (name, bytes) in [("new, 1 KiB", SMALL), ("new, 64 KiB", LARGE)] {
+        field.all().iter_mut().for_each(|subject| subject.size(bytes));
+        compare(report, arguments, Case { name, ..NEW }, &mut field.gathered()).await?;
+    }
+    field.all().iter_mut().for_each(|subject| subject.size(arguments.bytes));
+    report.memory("after accepting", field.service.service.pid())?;
+    duplicates_write_nothing(report, arguments, world, &mut field.service).await?;
+    let accepted = i64::try_from(field.service.accepted() + field.single.accepted())?;
+    let stored = number(&world.url, "SELECT count(*) FROM tasks").await? - before;
+    let without = number(
+        &world.url,
+        "SELECT count(*) FROM tasks t WHERE 2 <> (
+            SELECT count(*) FROM publications p WHERE (p.tenant_id, p.task_id) = (t.tenant_id, t.task_id))",
+    )
+    .await?;
+    if (stored, without) != (accepted, 0) {
+        let wrong = format!("{accepted} articles accepted, {stored} stored, {without} without their publications");
+        return Err(wrong.into());
+    }
+    let Field { service, single, bare: _, naive: _, full } = field;
+    for subject in [service, single].into_iter().chain(full) {
+        subject.service.end().await?;
+    }
+    tenants(report, arguments, server, world).await
+}
+
+/// What the database writes while it answers duplicates alone.
+async fn duplicates_write_nothing(
+    report: &mut Report,
+    arguments: &Arguments,
+    world: &World,
+    subject: &mut Subject,
+) -> Result<(), Failed> {
+    let case = Case { name: "duplicates", hand: Hand::Duplicate, ..NEW };
+    // What was counted of the cases before has then been told.
+    tokio::time::sleep(ALL_IS_TOLD).await;
+    let before = written(&world.url).await?;
+    let round = subject.round(case, arguments.round()).await?;
+    let at_once = written(&world.url).await?;
+    tokio::time::sleep(ALL_IS_TOLD).await;
+    let later = written(&world.url).await?;
+    let articles = round.tally.articles;
+    let rows = later.rows - before.rows;
+    let wal_bytes = at_once.wal_bytes - before.wal_bytes;
+    report.fact(
+        "written for duplicates",
+        json!({
+            "duplicates": articles,
+            "rows": rows,
+            "transactions_that_wrote": at_once.writers - before.writers,
+            "wal_bytes": wal_bytes,
+            "wal_bytes_each": count(u64::try_from(wal_bytes)?) / count(articles),
+        }),
+    );
+    if rows == 0 { Ok(()) } else { Err(format!("{rows} rows were written for duplicates").into()) }
+}
+
+/// Many tenants at once.
+async fn tenants(
+    report: &mut Report,
+    arguments: &Arguments,
+    server: &Server,
+    world: &World,
+) -> Result<(), Failed> {
     let roles = ("PUBLISH_ROLES", "api");
     let service = world.serve("service", &[roles]).await?;
+    let mut senders = Vec::new();
+    for number in 0..arguments.tenants {
+        let tenant = world.tenant(&format!("{TENANT}-{number}")).await?;
+        service.furnish(&tenant, 1).await?;
+        senders.push(Sender::of(&tenant, 1));
+    }
     let single = world.serve("single", &[roles, ("PUBLISH_ACCEPT_ROWS", "1")]).await?;
-    let sender = service.furnish(&tenant, 1).await?;
-    let bare_url = server.create("bare").await?;
-    let bare = prototype(&bare_url, Manner::Gathered).await?;
-    let naive = prototype(&bare_url, Manner::Naive).await?;
-    let subject = |name, service: Service| {
-        let sender = Sender { host: service.host(), ..sender.clone() };
-        Subject::new(name, service, sender, arguments.bytes, server.pid())
-    };
-    let mut service = subject(SERVICE, service);
-    let mut single = subject(SINGLE, single);
-    let mut bare = subject(PROTOTYPE, bare);
-    let mut naive = subject(NAIVE, naive);
-    let new = Case { name: "new", hand: Hand::New, connections: MANY };
-    let mut all = [&mut service, &mut single, &mut bare, &mut naive];
-    compare(report, arguments, new, &mut all).await?;
-    let case = Case { name: "new, 1 connection", connections: 1, ..new };
-    compare(report, arguments, case, &mut all).await?;
-    let case = Case { name: "duplicates", hand: Hand::Duplicate, ..new };
-    compare(report, arguments, case, &mut all).await?;
-    let case = Case { name: "mixed", hand: Hand::Mixed, ..new };
-    compare(report, arguments, case, &mut all).await?;
-    let case =
-        Case { name: "batches of 500", hand: Hand::Batch(BATCH), connections: BATCH_CONNECTIONS };
-    compare(report, arguments, case, &mut [&mut service, &mut single]).await?;
-    report.memory("accepting", service.service.pid())?;
-    let stored = crate::database::number(&world.url, "SELECT count(*) FROM tasks").await?;
-    let published = crate::database::number(&world.url, "SELECT count(*) FROM publications").await?;
-    let accepted = i64::try_from(service.accepted() + single.accepted())?;
-    if (stored, published) != (accepted, 2 * accepted) {
-        return Err(format!("{accepted} articles were accepted; stored: {stored} tasks, {published} publications").into());
+    let mut service = Subject::new(SERVICE, service, &senders, arguments.bytes, server.pid());
+    let mut single = Subject::new(SINGLE, single, &senders, arguments.bytes, server.pid());
+    for (name, hand) in [("new, many tenants", Hand::New), ("duplicates, tenants", Hand::Duplicate)] {
+        let case = Case { name, hand, ..NEW };
+        compare(report, arguments, case, &mut [&mut service, &mut single]).await?;
     }
-    for subject in [service, single, bare, naive] {
-        let name = subject.name;
-        if matches!(name, SERVICE | SINGLE) {
-            subject.service.end().await?;
-        }
-    }
-    Ok(())
+    service.service.end().await?;
+    single.service.end().await
 }

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use publish_ingest::clock::{Clock as _, TestClock};
 
+use crate::program::Tenant;
+
 /// How many different texts there are: compression and caches see more than one.
 const TEXTS: u64 = 64;
 
@@ -23,6 +25,13 @@ pub(crate) struct Sender {
     /// Articles are spread over groups `g0` … by their number.
     pub(crate) groups: u64,
     pub(crate) callback_url: Option<String>,
+}
+
+impl Sender {
+    /// One of that tenant, for its first groups; where to is said later.
+    pub(crate) fn of(tenant: &Tenant, groups: u64) -> Self {
+        Self { host: String::new(), api_key: tenant.api_key.clone(), groups, callback_url: None }
+    }
 }
 
 /// Makes requests of one sender.

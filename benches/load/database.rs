@@ -29,6 +29,8 @@ pub(crate) struct Written {
     pub(crate) wal_bytes: i64,
     /// Rows that were inserted, updated or deleted, of the tables of one database.
     pub(crate) rows: i64,
+    /// Transactions that wrote, of the whole server.
+    pub(crate) writers: i64,
     /// Transactions of one database, also of those that only read.
     pub(crate) transactions: i64,
 }
@@ -73,11 +75,16 @@ pub(crate) async fn written(url: &str) -> Result<Written, Failed> {
         .fetch_one(
             "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint,
                 (SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint FROM pg_stat_user_tables),
+                pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
                 (SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database())",
         )
         .await?;
-    let written =
-        Written { wal_bytes: row.try_get(0)?, rows: row.try_get(1)?, transactions: row.try_get(2)? };
+    let written = Written {
+        wal_bytes: row.try_get(0)?,
+        rows: row.try_get(1)?,
+        writers: row.try_get(2)?,
+        transactions: row.try_get(3)?,
+    };
     connection.close().await?;
     Ok(written)
 }

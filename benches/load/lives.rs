@@ -9,17 +9,14 @@ use publish_ingest::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
 use crate::article::{Articles, Sender};
-use crate::database::{Server, number};
+use crate::database::{Server, number, written};
 use crate::drive::Connections;
 use crate::load::{Hand, Load};
 use crate::machine::Used;
-use crate::program::{Service, World};
+use crate::program::{GROUPS, Service, World};
 use crate::receiver::{Book, Receiver};
 use crate::report::{Report, count, quantile_ms};
 use crate::{Arguments, Failed};
-
-/// The groups over which the articles are spread.
-const GROUPS: u64 = 256;
 
 /// The connections on which they are handed in.
 const CONNECTIONS: usize = 64;
@@ -42,7 +39,7 @@ struct Run<'a> {
     service: Service,
     world: &'a World,
     connections: Connections,
-    articles: Arc<Articles>,
+    articles: Arc<[Articles]>,
     next: Arc<AtomicU64>,
     book: Book,
     database: u32,
@@ -53,18 +50,23 @@ pub(crate) async fn run(
     arguments: &Arguments,
     server: &Server,
     world: &World,
+    name: &str,
 ) -> Result<(), Failed> {
-    let tenant = world.tenant("lives").await?;
     let service = world.serve("lives", &[]).await?;
+    idle(report, arguments, server, world, &service, name).await?;
+    let done_before = number(&world.url, DONE).await?;
     let book = Book::default();
     let receiver = Receiver::start(book.clone()).await?;
-    let sender = service.furnish(&tenant, GROUPS).await?;
-    let sender = Sender { callback_url: Some(receiver.url()), ..sender };
+    let sender = Sender {
+        host: service.address.to_string(),
+        callback_url: Some(receiver.url()),
+        ..Sender::of(&world.tenant, GROUPS)
+    };
     let mut run = Run {
         connections: Connections::new(service.address),
         service,
         world,
-        articles: Arc::new(Articles::new(sender, "life", arguments.bytes)),
+        articles: Arc::new([Articles::new(sender, "life", arguments.bytes)]),
         next: Arc::default(),
         book,
         database: server.pid(),
@@ -73,11 +75,11 @@ pub(crate) async fn run(
     run.live(arguments.lives_per_second / 10.0, Duration::from_secs(1)).await?;
     let lasts = Duration::from_secs(arguments.lives_seconds);
     let tenth = run.live(arguments.lives_per_second / 10.0, lasts).await?;
-    report.fact("lives, a tenth of the rate", tenth);
+    report.fact(&format!("{name}, a tenth of the rate"), tenth);
     let full = run.live(arguments.lives_per_second, lasts).await?;
-    report.fact("lives", full);
-    report.memory("living", run.service.pid())?;
-    run.judge().await?;
+    report.fact(name, full);
+    report.memory(&format!("after {name}"), run.service.pid())?;
+    run.judge(done_before).await?;
     run.service.end().await
 }
 
@@ -121,12 +123,12 @@ impl Run<'_> {
     }
 
     /// Whether each article was published once on each account, and told of.
-    async fn judge(&self) -> Result<(), Failed> {
+    async fn judge(&self, done_before: i64) -> Result<(), Failed> {
         let mut wrong = self.book.wrong();
         let accepted = i64::try_from(self.book.standing().accepted)?;
         let url = &self.world.url;
         for (what, statement, expected) in [
-            ("tasks that succeeded", DONE, accepted),
+            ("tasks that succeeded", DONE, done_before + accepted),
             ("articles on the sandbox", MADE, 2 * accepted),
             ("articles that stand there twice", MADE_TWICE, 0),
             ("publications that have not ended", PUBLICATIONS, 0),
@@ -138,6 +140,34 @@ impl Run<'_> {
         }
         if wrong.is_empty() { Ok(()) } else { Err(wrong[..wrong.len().min(20)].join("; ").into()) }
     }
+}
+
+/// What a service does that has nothing to do.
+async fn idle(
+    report: &mut Report,
+    arguments: &Arguments,
+    server: &Server,
+    world: &World,
+    service: &Service,
+    name: &str,
+) -> Result<(), Failed> {
+    let lasts = Duration::from_secs(arguments.idle_seconds);
+    // What was done at the start is not counted.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = written(&world.url).await?;
+    let used = Used::until_now(service.pid(), server.pid())?;
+    tokio::time::sleep(lasts).await;
+    let used = Used::until_now(service.pid(), server.pid())?.since(used);
+    // The one before was a question, too.
+    let statements = written(&world.url).await?.transactions - before.transactions - 1;
+    let per_second = count(u64::try_from(statements.max(0))?) / lasts.as_secs_f64();
+    let cpu_ms = |part: Duration| part.as_secs_f64() * 1e3 / lasts.as_secs_f64();
+    let figures = json!({
+        "statements_per_second": per_second,
+        "cpu_ms_per_second": {"service": cpu_ms(used.service), "database": cpu_ms(used.database)},
+    });
+    report.fact(&format!("idle, before {name}"), figures);
+    report.memory(&format!("idle, before {name}"), service.pid())
 }
 
 /// How many events are open, looked at again and again; and how many publications and callbacks are, by the database, at the

@@ -25,7 +25,8 @@ pub(crate) enum Hand {
 
 /// Makes requests, and judges answers.
 pub(crate) struct Load {
-    articles: Arc<Articles>,
+    /// One for each sender.
+    articles: Arc<[Articles]>,
     hand: Hand,
     /// The number of the next new article, over all rounds.
     next: Arc<AtomicU64>,
@@ -45,13 +46,18 @@ pub(crate) struct Asked {
 }
 
 impl Load {
-    pub(crate) fn new(articles: &Arc<Articles>, next: &Arc<AtomicU64>, hand: Hand) -> Self {
+    pub(crate) fn new(articles: &Arc<[Articles]>, next: &Arc<AtomicU64>, hand: Hand) -> Self {
         let known = next.load(Ordering::Relaxed);
         Self { articles: articles.clone(), hand, next: next.clone(), known, asked: AtomicU64::new(0), book: None }
     }
 
     pub(crate) fn told(self, book: Book) -> Self {
         Self { book: Some(book), ..self }
+    }
+
+    /// Senders hand in by turns.
+    fn of(&self, number: u64) -> &Articles {
+        &self.articles[usize::try_from(number).unwrap() % self.articles.len()]
     }
 
     /// Writes the next request.
@@ -65,17 +71,17 @@ impl Load {
         match hand {
             Hand::Batch(of) => {
                 let first = self.next.fetch_add(of, Ordering::Relaxed);
-                self.articles.write_batch(first..first + of, request);
+                self.of(first / of).write_batch(first..first + of, request);
                 Asked { number: first, of, created: true }
             }
             Hand::New => {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
-                self.articles.write_one(number, request);
+                self.of(number).write_one(number, request);
                 Asked { number, of: 1, created: true }
             }
             Hand::Duplicate | Hand::Mixed => {
                 let number = asked.wrapping_mul(STRIDE) % self.known.max(1);
-                self.articles.write_one(number, request);
+                self.of(number).write_one(number, request);
                 Asked { number, of: 1, created: false }
             }
         }

@@ -25,15 +25,21 @@ mod drive;
 mod lives;
 mod load;
 mod machine;
+mod plot;
 mod program;
 mod prototype;
 mod receiver;
 mod report;
+mod seed;
+mod subject;
 
 use database::Server;
-use program::World;
+use program::{GROUPS, World};
 use prototype::Manner;
-use report::Report;
+use report::{Report, median};
+
+/// The name of the tenant, and the beginning of those of others.
+pub(crate) const TENANT: &str = "load";
 
 /// What went wrong.
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -61,6 +67,18 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 15)]
     lives_seconds: u64,
 
+    /// How long a service is watched that has nothing to do
+    #[arg(long, default_value_t = 10)]
+    idle_seconds: u64,
+
+    /// How many tenants hand in at once where many do
+    #[arg(long, default_value_t = 64)]
+    tenants: usize,
+
+    /// Measures a second database as well that holds so many finished tasks; 10,000,000 take half an hour and 30 GB
+    #[arg(long, default_value_t = 0)]
+    finished: i64,
+
     /// Where the figures are written, and the database is while it runs; it must be a disk
     #[arg(long, default_value_os_t = folder())]
     folder: PathBuf,
@@ -73,9 +91,18 @@ pub(crate) struct Arguments {
     #[arg(long, hide = true)]
     bench: bool,
 
-    /// Only these: accept, lives
-    #[arg(long, value_delimiter = ',', default_values = ["accept", "lives"])]
-    only: Vec<String>,
+    /// Only these
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Lives, Part::Accept])]
+    only: Vec<Part>,
+}
+
+/// A part of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Whole lives, and a service that has nothing to do
+    Lives,
+    /// New articles and duplicates, beside the baselines
+    Accept,
 }
 
 impl Arguments {
@@ -123,20 +150,39 @@ async fn run(arguments: &Arguments) -> Result<(), Failed> {
     let data = arguments.folder.join(format!("postgres-{:08x}", u32::from_be_bytes(random)));
     let server = Server::start(&data).await?;
     let mut report = Report::default();
-    let world = World::make(server.create("accept").await?, &arguments.folder).await?;
-    Report::print_heads();
-    let has = |part: &str| arguments.only.iter().any(|only| only == part);
-    let done = if has("accept") { accept::run(&mut report, arguments, &server, &world).await } else { Ok(()) };
-    let done = match done {
-        Ok(()) if has("lives") => live(&mut report, arguments, &server).await,
-        wrong => wrong,
-    };
+    let done = measure(&mut report, arguments, &server).await;
     server.stop().await?;
+    // Also of a run that went wrong: what was measured before may tell why.
     std::fs::write(arguments.folder.join("load.json"), format!("{:#}\n", report.json()))?;
+    std::fs::write(arguments.folder.join("load.svg"), plot::draw(&report))?;
+    println!("written: load.json and load.svg in {}", arguments.folder.display());
     done
 }
 
-async fn live(report: &mut Report, arguments: &Arguments, server: &Server) -> Result<(), Failed> {
-    let world = World::make(server.create("lives").await?, &arguments.folder).await?;
-    lives::run(report, arguments, server, &world).await
+async fn measure(report: &mut Report, arguments: &Arguments, server: &Server) -> Result<(), Failed> {
+    let world = World::make(server.create("fresh").await?, &arguments.folder).await?;
+    let ready_ms = world.ready_after.iter().map(|after| after.as_secs_f64() * 1e3).collect();
+    report.fact("start to ready, ms", median(ready_ms).into());
+    let full = match arguments.finished {
+        0 => None,
+        finished => {
+            let full = World::make(server.create("used").await?, &arguments.folder).await?;
+            seed::seed(report, &full.url, TENANT, GROUPS, finished).await?;
+            let ready_ms = full.serve("start", &[]).await?.ready_after.as_secs_f64() * 1e3;
+            report.fact("start to ready, full database, ms", ready_ms.into());
+            Some(full)
+        }
+    };
+    // Before the rest: what that accepts is published by nobody.
+    if arguments.only.contains(&Part::Lives) {
+        lives::run(report, arguments, server, &world, "lives").await?;
+        if let Some(full) = &full {
+            lives::run(report, arguments, server, full, "lives, full database").await?;
+        }
+    }
+    if arguments.only.contains(&Part::Accept) {
+        Report::print_heads();
+        accept::run(report, arguments, server, &world, full.as_ref()).await?;
+    }
+    Ok(())
 }

@@ -13,12 +13,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::Failed;
-use crate::article::Sender;
+use crate::{Failed, TENANT};
 use crate::client::Connection;
 
 /// How long a process may take to be ready, or to end.
 const WITHIN: Duration = Duration::from_mins(1);
+
+/// The groups of the first tenant.
+pub(crate) const GROUPS: u64 = 256;
+
+/// How often a service is started to see how long that takes.
+const STARTS: usize = 5;
 
 /// How many publications an account of the sandbox may have in hand.
 const MAX_IN_FLIGHT: u32 = 32;
@@ -26,15 +31,18 @@ const MAX_IN_FLIGHT: u32 = 32;
 /// A database with a schema and the key that its secrets are under.
 pub(crate) struct World {
     pub(crate) url: String,
+    /// With [`GROUPS`] groups.
+    pub(crate) tenant: Tenant,
+    /// How long services took to be ready.
+    pub(crate) ready_after: Vec<Duration>,
     master_key: String,
     logs: PathBuf,
 }
 
 /// A tenant, and its key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Tenant {
     pub(crate) api_key: String,
-    pub(crate) signing_secret: String,
 }
 
 /// A process that serves.
@@ -46,11 +54,21 @@ pub(crate) struct Service {
 }
 
 impl World {
-    /// Brings the database's schema up to date.
+    /// Makes the schema, and a tenant with groups.
     pub(crate) async fn make(url: String, logs: &Path) -> Result<Self, Failed> {
         let master_key = MasterKey::generate(&SystemClock).expose().to_string();
-        let world = Self { url, master_key, logs: logs.to_owned() };
+        let (tenant, logs) = (Tenant::default(), logs.to_owned());
+        let mut world = Self { url, tenant, ready_after: Vec::new(), master_key, logs };
         world.run(&["migrate"]).await?;
+        world.tenant = world.tenant(TENANT).await?;
+        for _ in 0..STARTS {
+            let service = world.serve("start", &[]).await?;
+            world.ready_after.push(service.ready_after);
+            service.end().await?;
+        }
+        let service = world.serve("start", &[("PUBLISH_ROLES", "api")]).await?;
+        service.furnish(&world.tenant, GROUPS).await?;
+        service.end().await?;
         Ok(world)
     }
 
@@ -72,12 +90,12 @@ impl World {
 
     /// A new tenant with a key of all scopes.
     pub(crate) async fn tenant(&self, name: &str) -> Result<Tenant, Failed> {
-        let tenant: Value = serde_json::from_str(&self.run(&["tenant", "create", name, "--json"]).await?)?;
+        self.run(&["tenant", "create", name]).await?;
         let scopes = "publish,read,manage";
         let key = self.run(&["key", "create", name, "--scopes", scopes, "--json"]).await?;
         let key: Value = serde_json::from_str(&key)?;
-        let text = |value: &Value| value.as_str().map(str::to_owned).ok_or("a command printed something else");
-        Ok(Tenant { api_key: text(&key["api_key"])?, signing_secret: text(&tenant["signing_secret"])? })
+        let api_key = key["api_key"].as_str().ok_or("no key was printed")?.to_owned();
+        Ok(Tenant { api_key })
     }
 
     /// Starts a service on this database.
@@ -116,10 +134,6 @@ impl Service {
         self.child.id()
     }
 
-    pub(crate) fn host(&self) -> String {
-        self.address.to_string()
-    }
-
     /// Asks it to end, and waits until it has.
     pub(crate) async fn end(mut self) -> Result<(), Failed> {
         let pid = i32::try_from(self.pid())?;
@@ -134,8 +148,8 @@ impl Service {
         Ok(())
     }
 
-    /// Puts `groups` groups of two accounts of the sandbox, which answers at once; returns who hands in for them.
-    pub(crate) async fn furnish(&self, tenant: &Tenant, groups: u64) -> Result<Sender, Failed> {
+    /// Puts `groups` groups of two accounts of the sandbox, which answers at once.
+    pub(crate) async fn furnish(&self, tenant: &Tenant, groups: u64) -> Result<(), Failed> {
         let mut connection = Connection::open(self.address).await?;
         for group in 0..groups {
             let names = ["a", "b"].map(|half| format!("{half}{group}"));
@@ -147,8 +161,7 @@ impl Service {
             let put = json!({"title": format!("Group {group}"), "accounts": accounts});
             self.put(&mut connection, tenant, &format!("/groups/g{group}"), &put).await?;
         }
-        let api_key = tenant.api_key.clone();
-        Ok(Sender { host: self.host(), api_key, groups, callback_url: None })
+        Ok(())
     }
 
     async fn put(
@@ -158,7 +171,7 @@ impl Service {
         path: &str,
         body: &Value,
     ) -> Result<(), Failed> {
-        let (body, host, key) = (body.to_string(), self.host(), &tenant.api_key);
+        let (body, host, key) = (body.to_string(), self.address, &tenant.api_key);
         let length = body.len();
         let request = format!(
             "PUT {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n\

@@ -4,20 +4,20 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::Failed;
-use crate::accept::{PROTOTYPE, Round, SINGLE};
+use crate::subject::{FULL, PROTOTYPE, Round, SERVICE, SINGLE};
 use crate::machine::Memory;
 
 /// A figure of one case and one subject: medians over its rounds.
 #[derive(Debug, Clone)]
 pub(crate) struct Figure {
-    case: String,
-    subject: &'static str,
+    pub(crate) case: String,
+    pub(crate) subject: &'static str,
     /// Articles a second.
-    per_second: f64,
-    p50_ms: f64,
-    p99_ms: f64,
+    pub(crate) per_second: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
     /// Milliseconds of processor time for 1,000 articles: service, database, driver.
-    cpu_ms: [f64; 3],
+    pub(crate) cpu_ms: [f64; 3],
     rounds: usize,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 /// What was measured so far.
 #[derive(Default)]
 pub(crate) struct Report {
-    figures: Vec<Figure>,
+    pub(crate) figures: Vec<Figure>,
     memory: Vec<(String, Memory)>,
     facts: serde_json::Map<String, Value>,
 }
@@ -99,8 +99,14 @@ impl Report {
     pub(crate) fn print_heads() {
         println!(
             "{:<20} {:<26} {:>9} {:>7} {:>7} {:>8} {:>8}   {:>7} {:>8} {:>7} {:>7}",
-            "case", "", "per s", "single", "proto", "p50 ms", "p99 ms", "service", "database", "driver", "CPU all"
+            "case", "", "per s", "/single", "/proto", "p50 ms", "p99 ms", "service", "database", "driver", "CPU all"
         );
+    }
+
+    /// The rate of a case, if it was measured.
+    pub(crate) fn rate(&self, case: &str, subject: &str) -> Option<f64> {
+        let figure = self.figures.iter().find(|figure| figure.case == case && figure.subject == subject);
+        figure.map(|figure| figure.per_second)
     }
 
     /// Prints what there is of a case, each beside the two it is held against.
@@ -124,6 +130,9 @@ impl Report {
                 figure.p99_ms,
                 figure.cpu_all(),
             );
+            if figure.subject == FULL {
+                println!("{:47} {} of the one that has not been in use", "", ratio(SERVICE));
+            }
         }
         println!();
     }
