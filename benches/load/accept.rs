@@ -104,6 +104,7 @@ pub(crate) async fn run(
     }
     let case = Case { name: "duplicates", hand: Hand::Duplicate, ..NEW };
     compare(report, arguments, case, &mut field.all()).await?;
+    duplicates_write_nothing(report, arguments, world, &mut field.service).await?;
     let case = Case { name: "mixed", hand: Hand::Mixed, ..NEW };
     compare(report, arguments, case, &mut field.all()).await?;
     let case =
@@ -114,8 +115,6 @@ pub(crate) async fn run(
         compare(report, arguments, Case { name, ..NEW }, &mut field.gathered()).await?;
     }
     field.all().iter_mut().for_each(|subject| subject.size(arguments.bytes));
-    report.memory("after accepting", field.service.service.pid())?;
-    duplicates_write_nothing(report, arguments, world, &mut field.service).await?;
     let accepted = i64::try_from(field.service.accepted() + field.single.accepted())?;
     let stored = number(&world.url, "SELECT count(*) FROM tasks").await? - before;
     let without = number(

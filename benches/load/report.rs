@@ -19,10 +19,12 @@ pub(crate) struct Figure {
     /// Milliseconds of processor time for 1,000 articles: service, database, driver.
     pub(crate) cpu_ms: [f64; 3],
     rounds: usize,
+    /// After the rounds, and the most until then.
+    memory: Memory,
 }
 
 impl Figure {
-    pub(crate) fn of(case: &str, subject: &'static str, rounds: &[Round]) -> Self {
+    pub(crate) fn of(case: &str, subject: &'static str, rounds: &[Round], memory: Memory) -> Self {
         let of = |what: &dyn Fn(&Round) -> f64| median(rounds.iter().map(what).collect());
         let quantile = |at: f64| of(&|round| quantile_ms(&round.tally.latency, at));
         let cpu = |part: &dyn Fn(&Round) -> std::time::Duration| {
@@ -40,6 +42,7 @@ impl Figure {
                 cpu(&|round| round.used.driver),
             ],
             rounds: rounds.len(),
+            memory,
         }
     }
 
@@ -52,6 +55,7 @@ impl Figure {
         json!({
             "case": self.case, "subject": self.subject, "rounds": self.rounds, "articles_per_second": self.per_second,
             "p50_ms": self.p50_ms, "p99_ms": self.p99_ms,
+            "memory_kib": self.memory.now_kib, "memory_peak_kib": self.memory.peak_kib,
             "cpu_ms_per_1000": {"service": service, "database": database, "driver": driver},
         })
     }
@@ -98,8 +102,8 @@ impl Report {
 
     pub(crate) fn print_heads() {
         println!(
-            "{:<20} {:<26} {:>9} {:>7} {:>7} {:>8} {:>8}   {:>7} {:>8} {:>7} {:>7}",
-            "case", "", "per s", "/single", "/proto", "p50 ms", "p99 ms", "service", "database", "driver", "CPU all"
+            "{:<20} {:<26} {:>9} {:>7} {:>7} {:>8} {:>8}   {:>7} {:>8} {:>7} {:>7}   {:>5} {:>5}",
+            "case", "", "per s", "/single", "/proto", "p50 ms", "p99 ms", "service", "database", "driver", "CPU all", "MiB", "peak"
         );
     }
 
@@ -120,7 +124,7 @@ impl Report {
             };
             let [service, database, driver] = figure.cpu_ms;
             println!(
-                "{:<20} {:<26} {:>9.0} {:>7} {:>7} {:>8.2} {:>8.2}   {service:>7.1} {database:>8.1} {driver:>7.1} {:>7.1}",
+                "{:<20} {:<26} {:>9.0} {:>7} {:>7} {:>8.2} {:>8.2}   {service:>7.1} {database:>8.1} {driver:>7.1} {:>7.1}   {:>5} {:>5}",
                 figure.case,
                 figure.subject,
                 figure.per_second,
@@ -129,6 +133,8 @@ impl Report {
                 figure.p50_ms,
                 figure.p99_ms,
                 figure.cpu_all(),
+                figure.memory.now_kib / 1024,
+                figure.memory.peak_kib / 1024,
             );
             if figure.subject == FULL {
                 println!("{:47} {} of the one that has not been in use", "", ratio(SERVICE));

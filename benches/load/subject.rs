@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::article::{Articles, Sender};
 use crate::drive::{Connections, Tally};
 use crate::load::{Hand, Load};
-use crate::machine::Used;
+use crate::machine::{Memory, Used};
 use crate::program::Service;
 use crate::prototype::Manner;
 use crate::report::{Figure, Report};
@@ -121,7 +121,8 @@ pub(crate) async fn compare(
         }
     }
     for (subject, rounds) in subjects.iter().zip(&rounds) {
-        report.add(Figure::of(case.name, subject.name, rounds));
+        let memory = Memory::of(subject.service.pid())?;
+        report.add(Figure::of(case.name, subject.name, rounds, memory));
     }
     report.print_case(case.name);
     Ok(())
