@@ -124,7 +124,8 @@ pub(crate) async fn run(
     )
     .await?;
     if (stored, without) != (accepted, 0) {
-        let wrong = format!("{accepted} articles accepted, {stored} stored, {without} without their publications");
+        let wrong =
+            format!("{accepted} articles accepted, {stored} stored, {without} without their publications");
         return Err(wrong.into());
     }
     let Field { service, single, bare: _, naive: _, full } = field;

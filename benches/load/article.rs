@@ -105,8 +105,8 @@ impl Articles {
 /// A text of about `bytes`, of made-up words with the frequencies of a language's letters, as compressible as prose.
 fn text(clock: &TestClock, bytes: usize) -> String {
     const SYLLABLES: [&str; 24] = [
-        "ta", "re", "in", "o", "ne", "ser", "li", "con", "a", "mo", "ti", "ver", "le", "sta", "un", "de", "pro", "e", "ran",
-        "is", "al", "tor", "che", "ma",
+        "ta", "re", "in", "o", "ne", "ser", "li", "con", "a", "mo", "ti", "ver", "le", "sta", "un", "de",
+        "pro", "e", "ran", "is", "al", "tor", "che", "ma",
     ];
     let mut draws = vec![0; bytes];
     clock.fill(&mut draws);

@@ -149,7 +149,11 @@ fn take(tally: Arc<Mutex<Tally>>) -> Tally {
 
 /// The moments at which requests are to be sent, each when it has come. From a thread of its own: the timers of the runtime
 /// are a millisecond coarse.
-fn schedule(begun: Instant, per_second: f64, lasts: Duration) -> tokio::sync::mpsc::UnboundedReceiver<Instant> {
+fn schedule(
+    begun: Instant,
+    per_second: f64,
+    lasts: Duration,
+) -> tokio::sync::mpsc::UnboundedReceiver<Instant> {
     let (tell, told) = unbounded_channel();
     std::thread::spawn(move || {
         let (_keep, never) = channel::<()>();

@@ -31,7 +31,8 @@ const PUBLICATIONS: &str = "SELECT count(*) FROM publications WHERE status IN ('
 const CALLBACKS: &str = "SELECT count(*) FROM callbacks WHERE status = 'pending'";
 const DONE: &str = "SELECT count(*) FROM tasks WHERE succeeded = 2 AND open = 0 AND finished_at IS NOT NULL";
 const MADE: &str = "SELECT count(*) FROM sandbox_articles WHERE public_at IS NOT NULL";
-const MADE_TWICE: &str = "SELECT count(*) FROM (SELECT FROM sandbox_articles GROUP BY tenant_id, account_id, external_id
+const MADE_TWICE: &str =
+    "SELECT count(*) FROM (SELECT FROM sandbox_articles GROUP BY tenant_id, account_id, external_id
     HAVING count(*) > 1) AS twice";
 
 /// What is needed to live.
@@ -90,6 +91,7 @@ impl Run<'_> {
         let load = Load::new(&self.articles, &self.next, Hand::New).told(self.book.clone());
         let begun = SystemClock.instant();
         let before = (self.book.standing(), Used::until_now(self.service.pid(), self.database)?);
+        let wrote_before = written(&self.world.url).await?;
         let watching = tokio::spawn(watch(self.book.clone(), self.world.url.clone(), lasts));
         let tally = self.connections.open(&Arc::new(load), CONNECTIONS, per_second, lasts).await?;
         let at_end = self.book.standing();
@@ -98,9 +100,13 @@ impl Run<'_> {
         while self.book.standing().open() > 0 && begun.elapsed() < took + DRAIN_WITHIN {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let drained = begun.elapsed() - took;
+        let drained = begun.elapsed().saturating_sub(took);
         let used = Used::until_now(self.service.pid(), self.database)?.since(before.1);
+        let wrote = written(&self.world.url).await?;
         let latency = self.book.latency(first)?;
+        let each = |now: i64, before: i64| {
+            count(u64::try_from(now - before).unwrap_or_default()) / count(tally.articles).max(1.0)
+        };
         let cpu = |part: Duration| part.as_secs_f64() * 1e6 / count(tally.articles).max(1.0);
         Ok(json!({
             "asked_per_second": per_second,
@@ -115,6 +121,9 @@ impl Run<'_> {
             "publications_unfinished_and_callbacks_pending_at_begin_middle_end": stored,
             "drained_after_s": drained.as_secs_f64(),
             "events_told_again": at_end.again - before.0.again,
+            "transactions_that_wrote_each": each(wrote.writers, wrote_before.writers),
+            "transactions_each": each(wrote.transactions, wrote_before.transactions),
+            "wal_bytes_each": each(wrote.wal_bytes, wrote_before.wal_bytes),
             "cpu_ms_per_1000": {
                 "service": cpu(used.service), "database": cpu(used.database), "driver": cpu(used.driver),
                 "all": cpu(used.all()),

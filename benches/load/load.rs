@@ -48,7 +48,14 @@ pub(crate) struct Asked {
 impl Load {
     pub(crate) fn new(articles: &Arc<[Articles]>, next: &Arc<AtomicU64>, hand: Hand) -> Self {
         let known = next.load(Ordering::Relaxed);
-        Self { articles: articles.clone(), hand, next: next.clone(), known, asked: AtomicU64::new(0), book: None }
+        Self {
+            articles: articles.clone(),
+            hand,
+            next: next.clone(),
+            known,
+            asked: AtomicU64::new(0),
+            book: None,
+        }
     }
 
     pub(crate) fn told(self, book: Book) -> Self {

@@ -51,7 +51,8 @@ impl Stat {
         // The name, in brackets, may hold anything.
         let (_, rest) = text.rsplit_once(')').ok_or("a line of /proc without a name")?;
         let fields = rest.split_whitespace().collect::<Vec<_>>();
-        let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok()).unwrap_or_default();
+        let number =
+            |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok()).unwrap_or_default();
         Ok(Self { parent: number(1), own: number(11) + number(12), ended: number(13) + number(14) })
     }
 }

@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::{Failed, TENANT};
 use crate::client::Connection;
+use crate::{Failed, TENANT};
 
 /// How long a process may take to be ready, or to end.
 const WITHIN: Duration = Duration::from_mins(1);
@@ -117,8 +117,7 @@ impl Service {
         let (tell, told) = oneshot::channel();
         std::thread::spawn(move || {
             let mut lines = stdout.lines().map_while(Result::ok);
-            let ready =
-                lines.find_map(|line| Some(line.split_once("ready on http://")?.1.trim().to_owned()));
+            let ready = lines.find_map(|line| Some(line.split_once("ready on http://")?.1.trim().to_owned()));
             let _ = tell.send((ready, SystemClock.instant()));
             for _ in lines {}
         });

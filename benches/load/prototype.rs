@@ -96,7 +96,11 @@ pub(crate) async fn serve(database_url: &str, manner: Manner) -> Result<(), Fail
     let (writers, rows) = manner.writers_and_rows();
     let options = [("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"), ("jit", "off")];
     let options = database_url.parse::<sqlx::postgres::PgConnectOptions>()?.options(options);
-    let pool = PgPoolOptions::new().max_connections(writers).test_before_acquire(false).connect_with(options).await?;
+    let pool = PgPoolOptions::new()
+        .max_connections(writers)
+        .test_before_acquire(false)
+        .connect_with(options)
+        .await?;
     for table in TABLES {
         sqlx::query(table).execute(&pool).await?;
     }
@@ -159,7 +163,8 @@ async fn write(pool: &PgPool, mut batch: Vec<Waiting>) -> Result<(), sqlx::Error
     }
     for ((article, answer), id) in batch.into_iter().zip(ids) {
         let created = new.contains(&id);
-        let task_id = if created { id } else { existing.get(&article.external_id).copied().unwrap_or_default() };
+        let task_id =
+            if created { id } else { existing.get(&article.external_id).copied().unwrap_or_default() };
         let _ = answer.send(Answer { task_id, external_id: article.external_id, created });
     }
     Ok(())

@@ -26,7 +26,7 @@ const ACCOUNTS: [char; 2] = ['a', 'b'];
 
 /// What of an event is looked at.
 #[derive(Deserialize)]
-struct Event<'a> {
+struct Told<'a> {
     event_id: Uuid,
     #[serde(borrow)]
     external_id: &'a str,
@@ -47,7 +47,7 @@ struct Life {
 #[derive(Default)]
 struct Lives {
     /// By number.
-    lives: Vec<Life>,
+    of: Vec<Life>,
     accepted: u64,
     events: u64,
     /// Events that came again, which is allowed.
@@ -78,8 +78,8 @@ impl Book {
     fn with<T>(&self, number: u64, change: impl FnOnce(&mut Lives, usize) -> T) -> T {
         let mut lives = self.0.lock().unwrap();
         let at = usize::try_from(number).unwrap();
-        if lives.lives.len() <= at {
-            lives.lives.resize(at + 1, Life::default());
+        if lives.of.len() <= at {
+            lives.of.resize(at + 1, Life::default());
         }
         change(&mut lives, at)
     }
@@ -89,13 +89,13 @@ impl Book {
         let now = SystemClock.instant();
         self.with(number, |lives, at| {
             lives.accepted += 1;
-            lives.lives[at].accepted = Some(now);
+            lives.of[at].accepted = Some(now);
         });
     }
 
     fn heard(&self, body: &[u8]) -> Result<(), Failed> {
         let now = SystemClock.instant();
-        let event: Event<'_> = serde_json::from_slice(body)?;
+        let event: Told<'_> = serde_json::from_slice(body)?;
         let (_, number) = event.external_id.rsplit_once('-').ok_or("an event of a strange article")?;
         let account = ACCOUNTS.iter().position(|account| event.account_id.starts_with(*account));
         let account = account.ok_or("an event of a strange account")?;
@@ -103,11 +103,11 @@ impl Book {
             if event.status != "success" {
                 lives.wrong.push(format!("{}: {}", event.external_id, event.status));
             }
-            match lives.lives[at].events[account] {
+            match lives.of[at].events[account] {
                 Some((first, _)) if first == event.event_id => lives.again += 1,
                 Some(_) => lives.wrong.push(format!("{}: two events of one account", event.external_id)),
                 None => {
-                    lives.lives[at].events[account] = Some((event.event_id, now));
+                    lives.of[at].events[account] = Some((event.event_id, now));
                     lives.events += 1;
                 }
             }
@@ -124,7 +124,7 @@ impl Book {
     pub(crate) fn latency(&self, first: u64) -> Result<Histogram<u64>, Failed> {
         let mut latency = Histogram::new_with_max(LATENCY_MAX_US, 3)?;
         let lives = self.0.lock().unwrap();
-        for life in lives.lives.iter().skip(usize::try_from(first)?) {
+        for life in lives.of.iter().skip(usize::try_from(first)?) {
             for (_, at) in life.events.iter().flatten() {
                 // The callback may come before the answer has been read.
                 let after = life.accepted.map(|accepted| at.saturating_duration_since(accepted));
@@ -139,8 +139,8 @@ impl Book {
     pub(crate) fn wrong(&self) -> Vec<String> {
         let lives = self.0.lock().unwrap();
         let mut wrong = lives.wrong.clone();
-        let silent = lives.lives.iter().filter(|life| life.events.iter().any(Option::is_none)).count();
-        let strange = lives.lives.iter().filter(|life| life.accepted.is_none()).count();
+        let silent = lives.of.iter().filter(|life| life.events.iter().any(Option::is_none)).count();
+        let strange = lives.of.iter().filter(|life| life.accepted.is_none()).count();
         if silent > 0 {
             wrong.push(format!("{silent} articles of which an event did not come"));
         }

@@ -4,8 +4,8 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use crate::Failed;
-use crate::subject::{FULL, PROTOTYPE, Round, SERVICE, SINGLE};
 use crate::machine::Memory;
+use crate::subject::{FULL, PROTOTYPE, Round, SERVICE, SINGLE};
 
 /// A figure of one case and one subject: medians over its rounds.
 #[derive(Debug, Clone)]
@@ -89,13 +89,25 @@ impl Report {
     }
 
     pub(crate) fn fact(&mut self, name: &str, value: Value) {
-        println!("{name}: {value}");
+        match &value {
+            Value::Object(figures) => {
+                println!("{name}");
+                for (name, figure) in figures {
+                    println!("    {:<44} {}", name.replace('_', " "), brief(figure));
+                }
+            }
+            value => println!("{name}: {}", brief(value)),
+        }
         self.facts.insert(name.to_owned(), value);
     }
 
     pub(crate) fn memory(&mut self, when: &str, pid: u32) -> Result<(), Failed> {
         let memory = Memory::of(pid)?;
-        println!("memory of the service, {when}: {} MiB, at most {} MiB", memory.now_kib / 1024, memory.peak_kib / 1024);
+        println!(
+            "memory of the service, {when}: {} MiB, at most {} MiB",
+            memory.now_kib / 1024,
+            memory.peak_kib / 1024
+        );
         self.memory.push((when.to_owned(), memory));
         Ok(())
     }
@@ -103,7 +115,19 @@ impl Report {
     pub(crate) fn print_heads() {
         println!(
             "{:<20} {:<26} {:>9} {:>7} {:>7} {:>8} {:>8}   {:>7} {:>8} {:>7} {:>7}   {:>5} {:>5}",
-            "case", "", "per s", "/single", "/proto", "p50 ms", "p99 ms", "service", "database", "driver", "CPU all", "MiB", "peak"
+            "case",
+            "",
+            "per s",
+            "/single",
+            "/proto",
+            "p50 ms",
+            "p99 ms",
+            "service",
+            "database",
+            "driver",
+            "CPU all",
+            "MiB",
+            "peak"
         );
     }
 
@@ -144,13 +168,27 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let memory = self.memory.iter().map(|(when, memory)| {
-            json!({"when": when, "kib": memory.now_kib, "peak_kib": memory.peak_kib})
-        });
+        let memory = self
+            .memory
+            .iter()
+            .map(|(when, memory)| json!({"when": when, "kib": memory.now_kib, "peak_kib": memory.peak_kib}));
         json!({
             "figures": self.figures.iter().map(Figure::json).collect::<Vec<_>>(),
             "memory": memory.collect::<Vec<_>>(),
             "facts": self.facts,
         })
+    }
+}
+
+/// A figure as it is printed: no more digits than it is good for.
+fn brief(value: &Value) -> String {
+    match value {
+        Value::Number(number) if number.is_f64() => format!("{:.2}", number.as_f64().unwrap_or_default()),
+        Value::Array(values) => values.iter().map(brief).collect::<Vec<_>>().join(" "),
+        Value::Object(figures) => {
+            let figures = figures.iter().map(|(name, figure)| format!("{name} {}", brief(figure)));
+            figures.collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
     }
 }

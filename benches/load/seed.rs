@@ -4,8 +4,8 @@
 use serde_json::json;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use crate::report::Report;
 use crate::Failed;
+use crate::report::Report;
 
 /// How many tasks are written in one transaction.
 const CHUNK: i64 = 50_000;
@@ -75,7 +75,8 @@ pub(crate) async fn seed(
         let mut transaction = connection.begin().await?;
         for statement in STATEMENTS {
             let statement = statement.replace("seed_", "pg_temp.seed_");
-            let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(tenant_id).bind(first).bind(last);
+            let mut insert =
+                sqlx::query(sqlx::AssertSqlSafe(statement)).bind(tenant_id).bind(first).bind(last);
             insert = insert.bind(i64::try_from(groups)?);
             insert.execute(&mut *transaction).await?;
         }

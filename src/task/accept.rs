@@ -321,3 +321,16 @@ fn compare(
 }
 
 type Answer = Result<Stored, NotAccepted>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_article_in_a_statement_has_all_connections_write() {
+        let usual = bounds(None, 16);
+        assert_eq!((usual.rows, usual.writers), (BOUNDS.rows, BOUNDS.writers));
+        let single = bounds(NonZeroUsize::new(1), 16);
+        assert_eq!((single.rows, single.writers, single.queue), (1, 16, BOUNDS.queue));
+    }
+}
