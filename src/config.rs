@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,10 +23,13 @@ mod values;
 pub use values::{Networks, Ports, Roles, Secret, Size};
 
 use inbound::GivenInbound;
-use values::{callback_schedule, lease, listen, site_url, timeout, truth};
+use values::{callback_schedule, lease, listen, rows, site_url, timeout, truth};
 
 /// The shortest lease: a call to a platform may take half of it.
 pub const LEASE_MIN: Duration = Duration::from_secs(2);
+
+/// The most articles in one statement that can be asked for: beyond it a batch gains little.
+const ROWS_MAX: usize = 128;
 
 /// The settings of a service as they were given. Durations are a whole number and `ms`, `s`, `m` or `h`; lists have
 /// commas.
@@ -76,6 +80,10 @@ pub struct Given {
 
     #[command(flatten)]
     inbound: GivenInbound,
+
+    /// The most articles in one statement, for measuring what gathering gains: 1 is a transaction for each request
+    #[arg(long, env = "PUBLISH_ACCEPT_ROWS", hide = true, value_name = "NUMBER")]
+    accept_rows: Option<String>,
 
     /// How long a publication is held, at least 2s; a call to a platform ends within half of it
     #[arg(long, env = "PUBLISH_LEASE", default_value = "30s", value_name = "DURATION")]
@@ -160,6 +168,8 @@ pub struct Settings {
     pub body_limit: Size,
     /// How much callers may take.
     pub inbound: Limits,
+    /// The most articles in one statement; none: as many as is best.
+    pub accept_rows: Option<NonZeroUsize>,
     /// How long a publication is held, at least [`LEASE_MIN`].
     pub lease: Duration,
     /// The waits before each try of a callback, at least one.
@@ -218,6 +228,8 @@ impl Settings {
         let (site_root, site_url) = bad.site(given, runs, roles, looks);
         let body_limit = bad.read("PUBLISH_BODY_LIMIT", given.body_limit.parse());
         let inbound = given.inbound.read(&mut bad);
+        let accept_rows = given.accept_rows.as_deref().filter(|text| !text.is_empty());
+        let accept_rows = bad.read("PUBLISH_ACCEPT_ROWS", optional(accept_rows, rows));
         let lease = bad.read("PUBLISH_LEASE", lease(&given.lease));
         let callback_schedule =
             bad.read("PUBLISH_CALLBACK_SCHEDULE", callback_schedule(&given.callback_schedule));
@@ -238,6 +250,7 @@ impl Settings {
                 site_url,
                 body_limit: body_limit?,
                 inbound: inbound?,
+                accept_rows: accept_rows?,
                 lease: lease?,
                 callback_schedule: callback_schedule?,
                 callback_timeout: callback_timeout?,

@@ -1,6 +1,7 @@
 //! The service from start to stop: its loops, its writers, its server.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -74,6 +75,8 @@ pub struct Plan {
     pub body_limit: usize,
     /// How much callers may take.
     pub inbound: Limits,
+    /// The most articles in one statement; none: as many as is best.
+    pub accept_rows: Option<NonZeroUsize>,
     /// How long a publication is held.
     pub lease: Duration,
     /// The waits after transient errors of a platform.
@@ -207,6 +210,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
         gate: Gate::new(store.clone(), clock.clone()),
         readiness,
         acceptor: Acceptor::start(
+            plan.accept_rows,
             store.clone(),
             shared.work.clone(),
             &shared.metrics,

@@ -167,6 +167,7 @@ pub(super) fn plan(
         connectors: Connectors::new(),
         body_limit: settings.body_limit.0,
         inbound: Limits { connections: files_for(settings.inbound.connections), ..settings.inbound },
+        accept_rows: settings.accept_rows,
         lease: settings.lease,
         retries: settings.retry_schedule.clone(),
         callback_schedule: settings.callback_schedule.clone(),

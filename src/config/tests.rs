@@ -165,6 +165,18 @@ fn a_list_set_to_empty_text_is_empty_and_not_the_default() {
 }
 
 #[test]
+fn the_articles_of_a_statement_are_as_many_as_is_best_unless_fewer_are_asked_for() {
+    let rows = |text| serve(&["--accept-rows", text]).map(|settings| settings.accept_rows);
+    for best in [serve(&[]).unwrap().accept_rows, rows("").unwrap()] {
+        assert_eq!(best, None);
+    }
+    assert_eq!((rows("1").unwrap(), rows("128").unwrap()), (NonZeroUsize::new(1), NonZeroUsize::new(128)));
+    for wrong in ["0", "129", "many"] {
+        assert_eq!(rows(wrong).unwrap_err(), ["PUBLISH_ACCEPT_ROWS: write a whole number from 1 to 128"]);
+    }
+}
+
+#[test]
 fn secrets_do_not_show() {
     let right = ["--master-key", KEY, "--database-url", "postgres://u:hunter2@h/d"];
     let shown = format!("{:?} {:?}", given(&right), read(Runs::Serve, &right));

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use secrecy::SecretString;
 
-use super::LEASE_MIN;
+use super::{LEASE_MIN, ROWS_MAX};
 use crate::retry::{BadSchedule, Schedule, duration};
 
 /// What a node does.
@@ -156,6 +157,11 @@ pub(super) fn truth(text: &str) -> Result<bool, &'static str> {
         "false" => Ok(false),
         _ => Err("write true or false"),
     }
+}
+
+pub(super) fn rows(text: &str) -> Result<NonZeroUsize, &'static str> {
+    let rows = text.trim().parse::<NonZeroUsize>().ok().filter(|rows| rows.get() <= ROWS_MAX);
+    rows.ok_or("write a whole number from 1 to 128")
 }
 
 pub(super) fn site_url(text: &str) -> Result<String, &'static str> {

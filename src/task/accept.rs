@@ -5,6 +5,7 @@
 //! was sent again.
 
 use std::borrow::Cow;
+use std::num::NonZeroUsize;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -49,6 +50,14 @@ impl From<store::Warning> for Warning {
     fn from(stored: store::Warning) -> Self {
         Self { code: stored.code.into(), detail: stored.detail, external_id: None }
     }
+}
+
+/// How accepting is bounded. `rows`, if given, is the most articles in one statement, to measure what gathering gains: at 1
+/// each has a transaction of its own, and each of the pool's `connections` a writer.
+fn bounds(rows: Option<NonZeroUsize>, connections: u32) -> Bounds {
+    let rows = rows.map_or(BOUNDS.rows, NonZeroUsize::get);
+    let writers = if rows == 1 { connections as usize } else { BOUNDS.writers };
+    Bounds { rows, writers, ..BOUNDS }
 }
 
 /// What became of a request to publish.
@@ -124,9 +133,10 @@ struct Stored {
 }
 
 impl Acceptor {
-    /// Starts the writers.
+    /// Starts the writers; `rows`, if given, is the most articles in one statement.
     #[must_use]
     pub fn start(
+        rows: Option<NonZeroUsize>,
         store: Store,
         wake: Wake,
         metrics: &Metrics,
@@ -136,7 +146,8 @@ impl Acceptor {
         let quotas = Quotas::new(clock.clone());
         let writer = Writer { store, wake, quotas: quotas.clone(), clock: clock.clone() };
         let counting = metrics.clone();
-        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch: Vec<NewTask>| {
+        let bounds = bounds(rows, writer.store.connections().max);
+        let gatherer = Gatherer::start(bounds, tracker, move |batch: Vec<NewTask>| {
             counting.batch_accepted(batch.len());
             let writer = writer.clone();
             async move { writer.write(batch).await }
@@ -310,3 +321,16 @@ fn compare(
 }
 
 type Answer = Result<Stored, NotAccepted>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_article_in_a_statement_has_all_connections_write() {
+        let usual = bounds(None, 16);
+        assert_eq!((usual.rows, usual.writers), (BOUNDS.rows, BOUNDS.writers));
+        let single = bounds(NonZeroUsize::new(1), 16);
+        assert_eq!((single.rows, single.writers, single.queue), (1, 16, BOUNDS.queue));
+    }
+}

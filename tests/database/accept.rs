@@ -15,6 +15,7 @@ use crate::harness::{BOTH, EMPTY, ONE, World, article, article_with, at_once, in
 
 fn acceptor(world: &World) -> Acceptor {
     Acceptor::start(
+        None,
         world.store.clone(),
         Wake::default(),
         &Metrics::new(),

@@ -256,6 +256,7 @@ impl World {
             connectors: Connectors::new(),
             body_limit: 64 * 1024,
             inbound: Limits::DEFAULT,
+            accept_rows: None,
             lease: Duration::from_secs(30),
             retries: "5s,30s".parse().unwrap(),
             callback_schedule: "0s,5s,30s".parse().unwrap(),
