@@ -1,0 +1,211 @@
+//! Whole lives: articles are accepted, published on two accounts of the sandbox, and told of by two callbacks each, at a fixed
+//! rate; what is not done in time shows as a backlog that grows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use publish_ingest::clock::{Clock as _, SystemClock};
+use serde_json::json;
+
+use crate::article::{Articles, Sender};
+use crate::database::{Server, number, written};
+use crate::drive::Connections;
+use crate::load::{Hand, Load};
+use crate::machine::Used;
+use crate::program::{GROUPS, Service, World};
+use crate::receiver::{Book, Receiver};
+use crate::report::{Report, count, quantile_ms};
+use crate::{Arguments, Failed};
+
+/// The connections on which they are handed in.
+const CONNECTIONS: usize = 64;
+
+/// How often the backlog is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long the last events are waited for after nothing is handed in any more.
+const DRAIN_WITHIN: Duration = Duration::from_mins(1);
+
+const PUBLICATIONS: &str = "SELECT count(*) FROM publications WHERE status IN ('submitted', 'running')";
+const CALLBACKS: &str = "SELECT count(*) FROM callbacks WHERE status = 'pending'";
+const DONE: &str = "SELECT count(*) FROM tasks WHERE succeeded = 2 AND open = 0 AND finished_at IS NOT NULL";
+const MADE: &str = "SELECT count(*) FROM sandbox_articles WHERE public_at IS NOT NULL";
+const MADE_TWICE: &str =
+    "SELECT count(*) FROM (SELECT FROM sandbox_articles GROUP BY tenant_id, account_id, external_id
+    HAVING count(*) > 1) AS twice";
+
+/// What is needed to live.
+struct Run<'a> {
+    service: Service,
+    world: &'a World,
+    connections: Connections,
+    articles: Arc<[Articles]>,
+    next: Arc<AtomicU64>,
+    book: Book,
+    database: u32,
+}
+
+pub(crate) async fn run(
+    report: &mut Report,
+    arguments: &Arguments,
+    server: &Server,
+    world: &World,
+    name: &str,
+) -> Result<(), Failed> {
+    let service = world.serve("lives", &[]).await?;
+    idle(report, arguments, server, world, &service, name).await?;
+    let done_before = number(&world.url, DONE).await?;
+    let book = Book::default();
+    let receiver = Receiver::start(book.clone()).await?;
+    let sender = Sender {
+        host: service.address.to_string(),
+        callback_url: Some(receiver.url()),
+        ..Sender::of(&world.tenant, GROUPS)
+    };
+    let mut run = Run {
+        connections: Connections::new(service.address),
+        service,
+        world,
+        articles: Arc::new([Articles::new(sender, "life", arguments.bytes)]),
+        next: Arc::default(),
+        book,
+        database: server.pid(),
+    };
+    // What is prepared once is prepared.
+    run.live(arguments.lives_per_second / 10.0, Duration::from_secs(1)).await?;
+    let lasts = Duration::from_secs(arguments.lives_seconds);
+    let tenth = run.live(arguments.lives_per_second / 10.0, lasts).await?;
+    report.fact(&format!("{name}, a tenth of the rate"), tenth);
+    if run.book.standing().open() == 0 {
+        let whole = run.live(arguments.lives_per_second, lasts).await?;
+        report.fact(name, whole);
+    } else {
+        report.fact(name, "not tried: what a tenth of the rate left behind did not end in time".into());
+    }
+    report.memory(&format!("after {name}"), run.service.pid())?;
+    run.judge(done_before).await?;
+    run.service.end().await
+}
+
+impl Run<'_> {
+    /// Hands in at that rate, and waits until all has been told.
+    async fn live(&mut self, per_second: f64, lasts: Duration) -> Result<serde_json::Value, Failed> {
+        let first = self.next.load(Ordering::Relaxed);
+        let load = Load::new(&self.articles, &self.next, Hand::New).told(self.book.clone());
+        let begun = SystemClock.instant();
+        let before = (self.book.standing(), Used::until_now(self.service.pid(), self.database)?);
+        let wrote_before = written(&self.world.url).await?;
+        let watching = tokio::spawn(watch(self.book.clone(), self.world.url.clone(), lasts));
+        let tally = self.connections.open(&Arc::new(load), CONNECTIONS, per_second, lasts).await?;
+        let at_end = self.book.standing();
+        let took = begun.elapsed();
+        let (open, stored) = watching.await??;
+        while self.book.standing().open() > 0 && begun.elapsed() < took + DRAIN_WITHIN {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let drained = begun.elapsed().saturating_sub(took);
+        let used = Used::until_now(self.service.pid(), self.database)?.since(before.1);
+        let wrote = written(&self.world.url).await?;
+        let latency = self.book.latency(first)?;
+        let each = |now: i64, before: i64| {
+            count(u64::try_from(now - before).unwrap_or_default()) / count(tally.articles).max(1.0)
+        };
+        let cpu = |part: Duration| part.as_secs_f64() * 1e6 / count(tally.articles).max(1.0);
+        Ok(json!({
+            "asked_per_second": per_second,
+            "accepted_per_second": count(tally.articles) / tally.elapsed.as_secs_f64(),
+            "callbacks_per_second": count(at_end.events - before.0.events) / took.as_secs_f64(),
+            "accept_p50_ms": quantile_ms(&tally.latency, 0.5),
+            "accept_p99_ms": quantile_ms(&tally.latency, 0.99),
+            "sent_late": tally.late,
+            "accepted_to_callback_p50_ms": quantile_ms(&latency, 0.5),
+            "accepted_to_callback_p99_ms": quantile_ms(&latency, 0.99),
+            "events_open_each_half_second": open,
+            "publications_unfinished_and_callbacks_pending_at_begin_middle_end": stored,
+            "drained_after_s": drained.as_secs_f64(),
+            "events_not_told_then": self.book.standing().open(),
+            "events_told_again": at_end.again - before.0.again,
+            "transactions_that_wrote_each": each(wrote.writers, wrote_before.writers),
+            "transactions_each": each(wrote.transactions, wrote_before.transactions),
+            "wal_bytes_each": each(wrote.wal_bytes, wrote_before.wal_bytes),
+            "cpu_ms_per_1000": {
+                "service": cpu(used.service), "database": cpu(used.database), "driver": cpu(used.driver),
+                "all": cpu(used.all()),
+            },
+        }))
+    }
+
+    /// Whether each article was published once on each account, and told of; of what is still under way, that nothing is
+    /// doubled.
+    async fn judge(&self, done_before: i64) -> Result<(), Failed> {
+        // Each event that has not come is of a publication that has not ended, or its callback is pending.
+        let url = &self.world.url;
+        let under_way = number(url, PUBLICATIONS).await? + number(url, CALLBACKS).await?;
+        let standing = self.book.standing();
+        let mut wrong = self.book.wrong();
+        let lost = i64::try_from(standing.open())? - under_way;
+        if lost > 0 {
+            wrong.push(format!("{lost} events were lost"));
+        }
+        let accepted = i64::try_from(standing.accepted)?;
+        let mut expected = vec![("articles that stand on the sandbox twice", MADE_TWICE, 0)];
+        if standing.open() == 0 {
+            expected.push(("tasks that succeeded", DONE, done_before + accepted));
+            expected.push(("articles on the sandbox", MADE, 2 * accepted));
+            expected.push(("publications that have not ended", PUBLICATIONS, 0));
+        }
+        for (what, statement, expected) in expected {
+            let found = number(url, statement).await?;
+            if found != expected {
+                wrong.push(format!("{what}: {found}, not {expected}"));
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong[..wrong.len().min(20)].join("; ").into()) }
+    }
+}
+
+/// What a service does that has nothing to do.
+async fn idle(
+    report: &mut Report,
+    arguments: &Arguments,
+    server: &Server,
+    world: &World,
+    service: &Service,
+    name: &str,
+) -> Result<(), Failed> {
+    let lasts = Duration::from_secs(arguments.idle_seconds);
+    // What was done at the start is not counted.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = written(&world.url).await?;
+    let used = Used::until_now(service.pid(), server.pid())?;
+    tokio::time::sleep(lasts).await;
+    let used = Used::until_now(service.pid(), server.pid())?.since(used);
+    // The one before was a question, too.
+    let statements = written(&world.url).await?.transactions - before.transactions - 1;
+    let per_second = count(u64::try_from(statements.max(0))?) / lasts.as_secs_f64();
+    let cpu_ms = |part: Duration| part.as_secs_f64() * 1e3 / lasts.as_secs_f64();
+    let figures = json!({
+        "statements_per_second": per_second,
+        "cpu_ms_per_second": {"service": cpu_ms(used.service), "database": cpu_ms(used.database)},
+    });
+    report.fact(&format!("idle, before {name}"), figures);
+    report.memory(&format!("idle, before {name}"), service.pid())
+}
+
+/// How many events are open, looked at again and again; and how many publications and callbacks are, by the database, at the
+/// begin, in the middle and at the end.
+async fn watch(book: Book, url: String, lasts: Duration) -> Result<(Vec<u64>, Vec<[i64; 2]>), Failed> {
+    let looks = usize::try_from(lasts.as_millis() / LOOK.as_millis())?;
+    let (mut open, mut stored) = (Vec::new(), Vec::new());
+    let begun = SystemClock.instant();
+    for look in 1..=looks {
+        let next = LOOK * u32::try_from(look)?;
+        tokio::time::sleep(next.saturating_sub(begun.elapsed())).await;
+        open.push(book.standing().open());
+        if [1, looks / 2, looks].contains(&look) {
+            stored.push([number(&url, PUBLICATIONS).await?, number(&url, CALLBACKS).await?]);
+        }
+    }
+    Ok((open, stored))
+}

@@ -1,0 +1,188 @@
+//! The load benchmark: what it costs to accept articles, and to live them, beside the same code with a transaction for each
+//! request and beside a bare prototype, in one run.
+//!
+//! `cargo bench --bench load`; `-- --help` lists what can be chosen. Linux only. A table is printed; JSON and a plot are
+//! written to `target/load`. It exits with 1 when something was wrong (an error, an article lost or doubled, a callback that did
+//! not come), never because something was slow.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "clippy.toml allows them in tests, but a benchmark is none to it"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use publish_ingest::clock::{Clock as _, SystemClock};
+
+mod accept;
+mod article;
+mod client;
+mod database;
+mod drive;
+mod lives;
+mod load;
+mod machine;
+mod plot;
+mod program;
+mod prototype;
+mod receiver;
+mod report;
+mod seed;
+mod subject;
+
+use database::Server;
+use program::{GROUPS, World};
+use prototype::Manner;
+use report::{Report, median};
+
+/// The name of the tenant, and the beginning of those of others.
+pub(crate) const TENANT: &str = "load";
+
+/// What went wrong.
+pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Measures what it costs to accept articles, and to live them
+#[derive(Debug, Parser)]
+pub(crate) struct Arguments {
+    /// The rounds of each case, of which the medians count
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+
+    /// How long a round takes, in milliseconds
+    #[arg(long, default_value_t = 1_000)]
+    round_ms: u64,
+
+    /// The size of an article's text
+    #[arg(long, default_value_t = 4_096)]
+    bytes: usize,
+
+    /// Whole lives a second: an article, two publications, two callbacks
+    #[arg(long, default_value_t = 1_500.0)]
+    lives_per_second: f64,
+
+    /// How long they are handed in at that rate, and before it at a tenth of it
+    #[arg(long, default_value_t = 10)]
+    lives_seconds: u64,
+
+    /// How long a service is watched that has nothing to do
+    #[arg(long, default_value_t = 10)]
+    idle_seconds: u64,
+
+    /// How many tenants hand in at once where many do
+    #[arg(long, default_value_t = 64)]
+    tenants: usize,
+
+    /// Measures a second database as well that holds so many finished tasks; 10,000,000 take half an hour and 30 GB
+    #[arg(long, default_value_t = 0)]
+    finished: i64,
+
+    /// Where the figures are written, and the database is while it runs; it must be a disk
+    #[arg(long, default_value_os_t = folder())]
+    folder: PathBuf,
+
+    /// The process of the prototype: of the benchmark's own use
+    #[arg(long, hide = true)]
+    prototype: Option<Manner>,
+
+    /// As cargo calls it
+    #[arg(long, hide = true)]
+    bench: bool,
+
+    /// Only these
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Lives, Part::Accept])]
+    only: Vec<Part>,
+}
+
+/// A part of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Whole lives, and a service that has nothing to do
+    Lives,
+    /// New articles and duplicates, beside the baselines
+    Accept,
+}
+
+impl Arguments {
+    fn round(&self) -> Duration {
+        Duration::from_millis(self.round_ms)
+    }
+}
+
+/// `load` in the folder of what is built.
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("load")
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.prototype {
+        Some(manner) => serve_prototype(manner),
+        // One thread: the driver leaves the rest of the machine to what it measures.
+        None => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Failed::from)
+            .and_then(|runtime| runtime.block_on(run(&arguments))),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("WRONG: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_prototype(manner: Manner) -> Result<(), Failed> {
+    let url = std::env::var_os("LOAD_DATABASE_URL").ok_or("the prototype needs a database")?;
+    let url = url.into_string().map_err(|_| "the database's URL is no text")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(prototype::serve(&url, manner))
+}
+
+async fn run(arguments: &Arguments) -> Result<(), Failed> {
+    std::fs::create_dir_all(&arguments.folder)?;
+    let mut random = [0; 4];
+    SystemClock.fill(&mut random);
+    let data = arguments.folder.join(format!("postgres-{:08x}", u32::from_be_bytes(random)));
+    let server = Server::start(&data).await?;
+    let mut report = Report::default();
+    let done = measure(&mut report, arguments, &server).await;
+    server.stop().await?;
+    // Also of a run that went wrong: what was measured before may tell why.
+    std::fs::write(arguments.folder.join("load.json"), format!("{:#}\n", report.json()))?;
+    std::fs::write(arguments.folder.join("load.svg"), plot::draw(&report))?;
+    println!("written: load.json and load.svg in {}", arguments.folder.display());
+    done
+}
+
+async fn measure(report: &mut Report, arguments: &Arguments, server: &Server) -> Result<(), Failed> {
+    let world = World::make(server.create("fresh").await?, &arguments.folder).await?;
+    let ready_ms = world.ready_after.iter().map(|after| after.as_secs_f64() * 1e3).collect();
+    report.fact("start to ready, ms", median(ready_ms).into());
+    let full = match arguments.finished {
+        0 => None,
+        finished => {
+            let full = World::make(server.create("used").await?, &arguments.folder).await?;
+            seed::seed(report, &full.url, TENANT, GROUPS, finished).await?;
+            let ready_ms = full.serve("start", &[]).await?.ready_after.as_secs_f64() * 1e3;
+            report.fact("start to ready, full database, ms", ready_ms.into());
+            Some(full)
+        }
+    };
+    // Before the rest: what that accepts is published by nobody.
+    if arguments.only.contains(&Part::Lives) {
+        lives::run(report, arguments, server, &world, "lives").await?;
+        if let Some(full) = &full {
+            lives::run(report, arguments, server, full, "lives, full database").await?;
+        }
+    }
+    if arguments.only.contains(&Part::Accept) {
+        Report::print_heads();
+        accept::run(report, arguments, server, &world, full.as_ref()).await?;
+    }
+    Ok(())
+}
