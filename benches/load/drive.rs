@@ -46,14 +46,21 @@ impl Tally {
 pub(crate) struct Connections {
     address: SocketAddr,
     free: Vec<Connection>,
+    used: Instant,
 }
+
+/// How long connections are kept that nothing is sent on: servers close them after a minute or so.
+const KEPT: Duration = Duration::from_secs(30);
 
 impl Connections {
     pub(crate) fn new(address: SocketAddr) -> Self {
-        Self { address, free: Vec::new() }
+        Self { address, free: Vec::new(), used: SystemClock.instant() }
     }
 
     async fn take(&mut self, count: usize) -> Result<Vec<Connection>, Failed> {
+        if self.used.elapsed() > KEPT {
+            self.free.clear();
+        }
         while self.free.len() < count {
             self.free.push(Connection::open(self.address).await?);
         }
@@ -92,6 +99,7 @@ impl Connections {
         while let Some(connection) = running.join_next().await {
             self.free.push(connection??);
         }
+        self.used = SystemClock.instant();
         let mut tally = take(tally);
         tally.elapsed = begun.elapsed();
         Ok(tally)
@@ -133,6 +141,7 @@ impl Connections {
         while let Some(connection) = running.join_next().await {
             self.free.push(connection??);
         }
+        self.used = SystemClock.instant();
         let mut tally = take(tally);
         tally.elapsed = begun.elapsed();
         tally.late = late.load(Ordering::Relaxed);

@@ -24,8 +24,8 @@ const CONNECTIONS: usize = 64;
 /// How often the backlog is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How long the last events may take after nothing is handed in any more.
-const DRAIN_WITHIN: Duration = Duration::from_mins(2);
+/// How long the last events are waited for after nothing is handed in any more.
+const DRAIN_WITHIN: Duration = Duration::from_mins(1);
 
 const PUBLICATIONS: &str = "SELECT count(*) FROM publications WHERE status IN ('submitted', 'running')";
 const CALLBACKS: &str = "SELECT count(*) FROM callbacks WHERE status = 'pending'";
@@ -77,8 +77,12 @@ pub(crate) async fn run(
     let lasts = Duration::from_secs(arguments.lives_seconds);
     let tenth = run.live(arguments.lives_per_second / 10.0, lasts).await?;
     report.fact(&format!("{name}, a tenth of the rate"), tenth);
-    let full = run.live(arguments.lives_per_second, lasts).await?;
-    report.fact(name, full);
+    if run.book.standing().open() == 0 {
+        let whole = run.live(arguments.lives_per_second, lasts).await?;
+        report.fact(name, whole);
+    } else {
+        report.fact(name, "not tried: what a tenth of the rate left behind did not end in time".into());
+    }
     report.memory(&format!("after {name}"), run.service.pid())?;
     run.judge(done_before).await?;
     run.service.end().await
@@ -120,6 +124,7 @@ impl Run<'_> {
             "events_open_each_half_second": open,
             "publications_unfinished_and_callbacks_pending_at_begin_middle_end": stored,
             "drained_after_s": drained.as_secs_f64(),
+            "events_not_told_then": self.book.standing().open(),
             "events_told_again": at_end.again - before.0.again,
             "transactions_that_wrote_each": each(wrote.writers, wrote_before.writers),
             "transactions_each": each(wrote.transactions, wrote_before.transactions),
@@ -131,17 +136,26 @@ impl Run<'_> {
         }))
     }
 
-    /// Whether each article was published once on each account, and told of.
+    /// Whether each article was published once on each account, and told of; of what is still under way, that nothing is
+    /// doubled.
     async fn judge(&self, done_before: i64) -> Result<(), Failed> {
-        let mut wrong = self.book.wrong();
-        let accepted = i64::try_from(self.book.standing().accepted)?;
+        // Each event that has not come is of a publication that has not ended, or its callback is pending.
         let url = &self.world.url;
-        for (what, statement, expected) in [
-            ("tasks that succeeded", DONE, done_before + accepted),
-            ("articles on the sandbox", MADE, 2 * accepted),
-            ("articles that stand there twice", MADE_TWICE, 0),
-            ("publications that have not ended", PUBLICATIONS, 0),
-        ] {
+        let under_way = number(url, PUBLICATIONS).await? + number(url, CALLBACKS).await?;
+        let standing = self.book.standing();
+        let mut wrong = self.book.wrong();
+        let lost = i64::try_from(standing.open())? - under_way;
+        if lost > 0 {
+            wrong.push(format!("{lost} events were lost"));
+        }
+        let accepted = i64::try_from(standing.accepted)?;
+        let mut expected = vec![("articles that stand on the sandbox twice", MADE_TWICE, 0)];
+        if standing.open() == 0 {
+            expected.push(("tasks that succeeded", DONE, done_before + accepted));
+            expected.push(("articles on the sandbox", MADE, 2 * accepted));
+            expected.push(("publications that have not ended", PUBLICATIONS, 0));
+        }
+        for (what, statement, expected) in expected {
             let found = number(url, statement).await?;
             if found != expected {
                 wrong.push(format!("{what}: {found}, not {expected}"));

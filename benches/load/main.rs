@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     lives_per_second: f64,
 
     /// How long they are handed in at that rate, and before it at a tenth of it
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 10)]
     lives_seconds: u64,
 
     /// How long a service is watched that has nothing to do
