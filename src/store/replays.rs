@@ -91,7 +91,7 @@ impl Store {
                 FROM unnest($2::uuid[]) AS i(event_id) JOIN callbacks c USING (event_id)
                 WHERE c.tenant_id = $1 ORDER BY c.event_id FOR UPDATE OF c
             )
-            UPDATE callbacks c SET status = 'pending', ended_at = NULL, replay_asked = l.sending,
+            UPDATE callbacks c SET status = 'pending', ended_at = NULL, replay_asked = l.sending, replayed_at = now() + $3::interval,
                 due_at = CASE WHEN l.sending THEN c.due_at ELSE now() + $3::interval END,
                 tries_before = CASE WHEN l.sending THEN c.tries_before ELSE c.tries END
             FROM locked l WHERE c.tenant_id = $1 AND c.event_id = l.event_id",
