@@ -27,6 +27,7 @@ mod key;
 mod migrate;
 mod openapi;
 mod remote;
+mod retention;
 mod rotate_master_key;
 mod running;
 mod serve;
@@ -68,6 +69,8 @@ enum Command {
     Callback(callback::Callback),
     /// Compare what a platform shows of an account with what was recorded: doubles, losses, strangers
     Audit(Box<audit::Audit>),
+    /// Show how far the removal of old contents and events is, and what is to go next
+    Retention(retention::Retention),
     /// Store all secrets under the first of two master keys, so that the second can be taken away
     RotateMasterKey(rotate_master_key::RotateMasterKey),
     /// Print the OpenAPI 3.1 document
@@ -154,6 +157,7 @@ pub fn main() -> ExitCode {
             Command::Task(task) => task.run().await,
             Command::Callback(callback) => callback.run().await,
             Command::Audit(audit) => audit.run(clock).await,
+            Command::Retention(retention) => retention.run(clock).await,
             Command::RotateMasterKey(rotate) => rotate.run(clock).await,
             Command::Openapi => openapi::run(),
             Command::Health(health) => health.run().await,

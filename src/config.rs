@@ -13,13 +13,16 @@ use clap::Args;
 use secrecy::ExposeSecret;
 
 use crate::inbound::Limits;
+use crate::retention::keep::Keep;
 use crate::retry::Schedule;
 use crate::telemetry::{LogFilter, LogFormat};
 use crate::vault::{BadMasterKey, MasterKeys};
 
 mod inbound;
+mod retention;
 mod values;
 
+pub use retention::GivenKeep;
 pub use values::{Networks, Ports, Roles, Secret, Size};
 
 use inbound::GivenInbound;
@@ -111,6 +114,9 @@ pub struct Given {
     )]
     retry_schedule: String,
 
+    #[command(flatten)]
+    keep: GivenKeep,
+
     /// What is logged: a level, or target=level with commas
     #[arg(long, env = "PUBLISH_LOG", default_value = "info", value_name = "FILTER")]
     log: String,
@@ -178,6 +184,8 @@ pub struct Settings {
     pub callback_timeout: Duration,
     /// The waits before another try after a transient error of a platform.
     pub retry_schedule: Schedule,
+    /// How long contents, journals and events are kept.
+    pub keep: Keep,
     /// What is logged.
     pub log: LogFilter,
     /// The form of the log.
@@ -235,6 +243,7 @@ impl Settings {
             bad.read("PUBLISH_CALLBACK_SCHEDULE", callback_schedule(&given.callback_schedule));
         let callback_timeout = bad.read("PUBLISH_CALLBACK_TIMEOUT", timeout(&given.callback_timeout));
         let retry_schedule = bad.read("PUBLISH_RETRY_SCHEDULE", given.retry_schedule.parse());
+        let keep = given.keep.read(callback_schedule.as_ref(), &mut bad);
         let log = bad.read("PUBLISH_LOG", given.log.parse());
         let log_format = bad.read("PUBLISH_LOG_FORMAT", given.log_format.parse());
         let read = || {
@@ -255,6 +264,7 @@ impl Settings {
                 callback_schedule: callback_schedule?,
                 callback_timeout: callback_timeout?,
                 retry_schedule: retry_schedule?,
+                keep: keep?,
                 log: log?,
                 log_format: log_format?,
             })

@@ -46,6 +46,8 @@
 //! - *A robot fetches* ([`task::pull`]): what is due on an account without an endpoint is no worker's. A call hands it out, with
 //!   its intent journalled, and leaves it as what a platform works on; it is handed out again when the robot's lease ran out.
 //!
+//! What is old goes by itself ([`retention`]), but for the keys and the outcomes: a batch at a time, of what has ended.
+//!
 //! # What happens when something breaks
 //!
 //! | where | then |
@@ -62,6 +64,7 @@
 //! | the database goes away | 503 with `Retry-After`; outcomes wait in memory; leases cover what is lost there |
 //! | a receiver fails | the callback is tried again by schedule; its lease covers a dispatcher that dies |
 //! | a receiver fails again and again | all that is due for it waits, uncounted, while one callback at a time probes |
+//! | a node dies while it removes what is old | the batch stays as it was; the next look finds it |
 //! | a node dies in a step of a replay | the step has done nothing; another node makes it |
 //!
 //! # Where things live
@@ -75,6 +78,7 @@
 //! | [`http`] | the routes, one file per resource; problems; what each request passes first |
 //! | [`task`] | accepting, working, settling, what a bridge's report does, and what an audit finds |
 //! | [`callback`] | delivering, replaying ranges, and waiting for events |
+//! | [`retention`], [`retention::keep`] | removing what is old, and how long it is kept (pure) |
 //! | [`turns`], [`gather`] | tenants in turn, and writing together what comes together: what the loops share |
 //! | [`task::run`] | the decisions of one run, pure |
 //! | [`connector`] | the trait, one file per platform, and the images that articles bring along |
@@ -106,6 +110,7 @@ pub mod lines;
 pub mod local_postgres;
 pub mod outbound;
 pub mod recent;
+pub mod retention;
 pub mod retry;
 pub mod store;
 pub mod task;

@@ -29,6 +29,8 @@ use crate::connector::wordpress::{self, WordPress};
 use crate::http::{self, AppState, Bounds, Gate, Outer, Readiness};
 use crate::inbound::{self, Door, Limits};
 use crate::outbound::{Client, Policy, SetupError};
+use crate::retention::keep::Keep;
+use crate::retention::{KINDS, Remover};
 use crate::retry::Schedule;
 use crate::store::{CLAIM_MOST, ClaimLimits, LOGIN_EXPIRED, Queue, Store, StoreError, Telling, Then};
 use crate::task::accept::Acceptor;
@@ -85,6 +87,8 @@ pub struct Plan {
     pub callback_schedule: Schedule,
     /// How long a callback may take.
     pub callback_timeout: Duration,
+    /// How long contents, journals and events are kept.
+    pub keep: Keep,
     /// Time and chance.
     pub clock: SharedClock,
 }
@@ -246,6 +250,7 @@ impl Loops {
         if self.plan.roles.worker {
             let turns = self.turns(Queue::Publications, work, work::IN_HAND_MAX);
             tracker.spawn(turns.walk(Arc::new(self.worker(&owner))));
+            tracker.spawn(self.remover().run(self.shared.stop.clone()));
         }
         if self.plan.roles.dispatcher {
             let turns = self.turns(Queue::Callbacks, deliver, share::IN_HAND_MAX);
@@ -285,6 +290,16 @@ impl Loops {
             clock: plan.clock.clone(),
             tracker: shared.tracker.clone(),
             marker_keys: Mutex::new(HashMap::new()),
+        }
+    }
+
+    fn remover(&self) -> Remover {
+        self.shared.metrics.expect_removal(&KINDS);
+        Remover {
+            store: self.store.clone(),
+            keep: self.plan.keep,
+            metrics: self.shared.metrics.clone(),
+            clock: self.plan.clock.clone(),
         }
     }
 

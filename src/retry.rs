@@ -31,6 +31,12 @@ impl Schedule {
         self.0.get(n).copied()
     }
 
+    /// All waits together.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.0.iter().sum()
+    }
+
     /// The wait before try number `n`, where the last step repeats; none if the schedule is empty.
     #[must_use]
     pub fn wait_repeating(&self, n: usize) -> Option<Duration> {
@@ -44,9 +50,9 @@ pub enum BadSchedule {
     /// Not a whole number and a unit.
     #[error("{0:?} is not a duration: write a whole number and ms, s, m or h, such as 30s")]
     Duration(String),
-    /// Longer than [`WAIT_MAX`].
-    #[error("{0:?} is too long: the longest wait is 168h")]
-    TooLong(String),
+    /// Longer than is allowed: the text, and so many hours.
+    #[error("{0:?} is too long: the longest is {1}h")]
+    TooLong(String, u64),
     /// More than [`SCHEDULE_STEPS_MAX`] waits.
     #[error("a schedule has at most {SCHEDULE_STEPS_MAX} waits")]
     TooMany,
@@ -65,8 +71,13 @@ impl FromStr for Schedule {
     }
 }
 
-/// Reads a duration: a whole number and `ms`, `s`, `m` or `h`.
+/// Reads a wait: a whole number and `ms`, `s`, `m` or `h`, at most [`WAIT_MAX`].
 pub fn duration(text: &str) -> Result<Duration, BadSchedule> {
+    long_duration(text, WAIT_MAX)
+}
+
+/// Reads a duration of at most so much.
+pub fn long_duration(text: &str, most: Duration) -> Result<Duration, BadSchedule> {
     let bad = || BadSchedule::Duration(text.to_owned());
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
     let (number, unit) = text.split_at(unit_at);
@@ -79,7 +90,8 @@ pub fn duration(text: &str) -> Result<Duration, BadSchedule> {
         _ => return Err(bad()),
     };
     let wait = number.checked_mul(millis_per_unit).map(Duration::from_millis);
-    wait.filter(|wait| *wait <= WAIT_MAX).ok_or_else(|| BadSchedule::TooLong(text.to_owned()))
+    let too_long = || BadSchedule::TooLong(text.to_owned(), most.as_secs() / 3_600);
+    wait.filter(|wait| *wait <= most).ok_or_else(too_long)
 }
 
 /// `wait`, moved by up to [`JITTER`] either way; `fraction` is a random number in `0..1`.
@@ -88,7 +100,7 @@ pub fn jittered(wait: Duration, fraction: f64) -> Duration {
     wait.mul_f64(1.0 - JITTER + 2.0 * JITTER * fraction.clamp(0.0, 1.0))
 }
 
-/// A wait as the database takes it. Waits are bounded by [`WAIT_MAX`] or a day, far below what an interval holds.
+/// A duration as the database takes it. Ours are bounded by [`WAIT_MAX`] or a century, far below what an interval holds.
 #[must_use]
 pub fn interval(wait: Duration) -> TimeDelta {
     // An interval holds whole microseconds.
@@ -110,7 +122,8 @@ mod tests {
         for bad in ["", "s", "5", "1.5s", "-1s", "5 s", "5d", "ms", "99999999999999999999s"] {
             assert_eq!(duration(bad), Err(BadSchedule::Duration(bad.to_owned())), "{bad:?}");
         }
-        assert_eq!(duration("169h"), Err(BadSchedule::TooLong("169h".to_owned())));
+        assert_eq!(duration("169h"), Err(BadSchedule::TooLong("169h".to_owned(), 168)));
+        assert_eq!(long_duration("169h", Duration::from_hours(169)), Ok(Duration::from_hours(169)));
     }
 
     #[test]

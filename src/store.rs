@@ -46,6 +46,7 @@ mod pull;
 mod quotas;
 mod receivers;
 mod replays;
+mod retention;
 mod rights;
 mod sandbox;
 mod sealed;
@@ -83,6 +84,7 @@ pub use receivers::Receivers;
 pub use replays::{
     REPLAY_BATCH, REPLAY_MOST, REPLAY_PAUSE, REPLAYS_UNFINISHED_MAX, ReplayAsked, ReplayRange, ReplayRow,
 };
+pub use retention::{COUNTED_MOST, EventsRemoved, REMOVE_MOST, Removable, RemovalRow, Step};
 pub use rights::{RightsError, WorksAs};
 pub use sandbox::{
     SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX, SandboxAbout, SandboxArticle, SandboxDone, SandboxEmptied,

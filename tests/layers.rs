@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The rooms from top to bottom; a file belongs to the room with the longest name that fits it.
-const ROOMS: [&str; 34] = [
+const ROOMS: [&str; 36] = [
     "main",
     "cli",
     "lifecycle",
     "http",
     "task",
     "callback",
+    "retention",
     "turns",
     "gather",
     "task::run",
@@ -36,6 +37,7 @@ const ROOMS: [&str; 34] = [
     "inbound",
     "vault",
     "telemetry",
+    "retention::keep",
     "retry",
     "lines",
     "recent",

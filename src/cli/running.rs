@@ -172,6 +172,7 @@ pub(super) fn plan(
         retries: settings.retry_schedule.clone(),
         callback_schedule: settings.callback_schedule.clone(),
         callback_timeout: settings.callback_timeout,
+        keep: settings.keep,
         clock,
     }
 }

@@ -137,7 +137,7 @@ pub(super) struct RotateSigningSecret {
 
 fn overlap(text: &str) -> Result<Duration, String> {
     duration(text).map_err(|error| match error {
-        BadSchedule::TooLong(_) => format!("the longest overlap is {}h", WAIT_MAX.as_secs() / 3_600),
+        BadSchedule::TooLong(..) => format!("the longest overlap is {}h", WAIT_MAX.as_secs() / 3_600),
         other => other.to_string(),
     })
 }

@@ -67,6 +67,9 @@ fn a_wrong_setting_is_refused_with_what_to_write() {
     for (arguments, name, hint) in [
         (["--lease", "1s"], "PUBLISH_LEASE", "at least 2s"),
         (["--lease", ""], "PUBLISH_LEASE", "30s"),
+        (["--keep", "191h"], "PUBLISH_KEEP", "write 192h or more"),
+        (["--keep", "90d"], "PUBLISH_KEEP", "or off"),
+        (["--keep-events", "2159h"], "PUBLISH_KEEP_EVENTS", "write 2160h or more"),
         (["--callback-timeout", "0s"], "PUBLISH_CALLBACK_TIMEOUT", "longer than 0"),
         (["--callback-schedule", ""], "PUBLISH_CALLBACK_SCHEDULE", "at least one try"),
         (["--retry-schedule", "soon"], "PUBLISH_RETRY_SCHEDULE", "30s"),

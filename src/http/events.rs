@@ -108,9 +108,13 @@ fn too_many() -> Problem {
 fn page(read: FeedRead) -> Result<(Vec<Vec<u8>>, FeedPlace), Problem> {
     match read {
         FeedRead::Page(events, place) => Ok((events, place)),
-        FeedRead::Expired => Err(Problem::new(
+        FeedRead::Expired(kept_from) => Err(Problem::new(
             Kind::CursorExpired,
-            "events behind this cursor are no longer kept: begin without it, and read the tasks for what was missed",
+            format!(
+                "events behind this cursor are no longer kept, up to sequence {}: begin without it, and read the tasks for what \
+                 was missed",
+                kept_from - 1
+            ),
         )),
         FeedRead::Foreign => Err(bad(
             "after",

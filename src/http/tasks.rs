@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, RawQuery, State, rejection::PathRejection};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -14,13 +14,14 @@ use super::problem::{Kind, Problem, ReadErrors};
 use super::publish::standing;
 use crate::article::ExternalId;
 use crate::callback::event::ErrorView;
-use crate::store::{HistoryRow, HistorySource, PublicationRow, TaskRow};
+use crate::store::{EventsRemoved, HistoryRow, HistorySource, PublicationRow, TaskRow};
 use crate::task::accept::Warning;
 use crate::task::state::{Counts, Status};
 use crate::task::steps::request_id;
 use crate::tenant::Scope;
 
 /// A task.
+#[expect(clippy::option_option, reason = "what is not asked for is left out, and what was removed is null")]
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TaskView {
     /// The task.
@@ -29,8 +30,13 @@ pub(super) struct TaskView {
     pub external_id: String,
     /// The group it was accepted for.
     pub group_code: String,
+    /// When its content and its journal were removed by age; null while they are there. Title, summary, cover, address, author,
+    /// tags and metadata are null then; what became of it stays.
+    #[schema(required)]
+    pub content_removed_at: Option<DateTime<Utc>>,
     /// The title.
-    pub title: String,
+    #[schema(required)]
+    pub title: Option<String>,
     /// The summary.
     #[schema(required)]
     pub summary: Option<String>,
@@ -44,7 +50,8 @@ pub(super) struct TaskView {
     #[schema(required)]
     pub author: Option<String>,
     /// The tags, in order.
-    pub tags: Vec<String>,
+    #[schema(required)]
+    pub tags: Option<Vec<String>>,
     /// Where its events go.
     #[schema(required)]
     pub callback_url: Option<String>,
@@ -52,8 +59,8 @@ pub(super) struct TaskView {
     #[schema(required)]
     pub publish_at: Option<DateTime<Utc>>,
     /// The caller's own data.
-    #[schema(value_type = Object)]
-    pub metadata: Box<RawValue>,
+    #[schema(value_type = Option<Object>, required)]
+    pub metadata: Option<Box<RawValue>>,
     /// Its state.
     pub status: Status,
     /// How many publications are in each state.
@@ -68,9 +75,10 @@ pub(super) struct TaskView {
     /// When its last publication ended; null while one has not.
     #[schema(required)]
     pub finished_at: Option<DateTime<Utc>>,
-    /// The content; with `include=content` only.
+    /// The content; with `include=content` only, and null when it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub content_html: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub content_html: Option<Option<String>>,
 }
 
 /// A publication: the task on one account.
@@ -134,6 +142,7 @@ impl From<TaskRow> for TaskView {
             task_id: row.task_id,
             external_id: row.external_id,
             group_code: row.group_code,
+            content_removed_at: row.content_removed_at,
             title: row.title,
             summary: row.summary,
             cover_url: row.cover_url,
@@ -142,14 +151,14 @@ impl From<TaskRow> for TaskView {
             tags: row.tags,
             callback_url: row.callback_url,
             publish_at: row.publish_at,
-            metadata: raw_json(row.metadata),
+            metadata: row.metadata.map(raw_json),
             status,
             counts,
             publications: row.publications.into_iter().map(Into::into).collect(),
             created_at: row.created_at,
             submitted_at: row.submitted_at,
             finished_at: row.finished_at,
-            content_html: row.content_html,
+            content_html: row.content_html.map(Some),
         }
     }
 }
@@ -176,7 +185,7 @@ pub(super) struct HistoryEntry {
     pub at: DateTime<Utc>,
     /// `accepted`; `transition`: a publication changed its state or its holder; `probe`: the platform was asked whether
     /// it holds the article; `try`: it was asked to do something about it, which `phase` names; `callback`: an event was sent
-    /// to the caller.
+    /// to the caller; `removed`: the entries that stood here were removed by age, and `detail` says which.
     #[schema(example = "transition")]
     pub kind: &'static str,
     /// The platform.
@@ -329,7 +338,12 @@ pub(super) async fn get_task(
     };
     let external_id = id(external_id)?;
     let task = caller.within(state.store.task(caller.tenant_id, &external_id, with_content)).await??;
-    Ok(Json(task.ok_or_else(not_found)?.into()))
+    let mut task: TaskView = task.ok_or_else(not_found)?.into();
+    if with_content {
+        // Asked for, and null where it was removed.
+        task.content_html.get_or_insert(None);
+    }
+    Ok(Json(task))
 }
 
 /// See what happened to a task
@@ -357,10 +371,30 @@ pub(super) async fn get_history(
             return Ok(None);
         };
         let rows = state.store.history(caller.tenant_id, task.task_id).await?;
-        Ok::<_, Problem>(Some((task, rows)))
+        let removed = state.store.events_removed(caller.tenant_id).await?;
+        Ok::<_, Problem>(Some((task, rows, removed)))
     };
-    let (task, rows) = caller.within(read).await??.ok_or_else(not_found)?;
+    let (task, rows, removed) = caller.within(read).await??.ok_or_else(not_found)?;
     let accepted = HistoryEntry { at: task.created_at, kind: "accepted", ..HistoryEntry::default() };
-    let entries = std::iter::once(accepted).chain(rows.into_iter().map(Into::into)).collect();
+    let mut entries = vec![accepted];
+    entries.extend(rows.into_iter().map(Into::into));
+    entries.extend(removals(&task, removed));
+    entries.sort_by_key(|entry| entry.at);
     Ok(Json(History { entries }))
+}
+
+/// What a history says in the place of what was removed by age.
+fn removals(task: &TaskRow, events: Option<EventsRemoved>) -> impl Iterator<Item = HistoryEntry> {
+    let removed =
+        |at, detail| HistoryEntry { at, kind: "removed", detail: Some(detail), ..HistoryEntry::default() };
+    let contents = task.content_removed_at.map(|at| {
+        let detail = "the content, and all transitions, probes and tries before, were removed by age; the outcome stays";
+        removed(at, detail.to_owned())
+    });
+    // Of what was accepted later, no event is as old.
+    let events = events.filter(|events| task.created_at <= events.before).map(|events| {
+        let before = events.before.to_rfc3339_opts(SecondsFormat::Micros, true);
+        removed(events.at, format!("events up to {before}, and what was sent for them, were removed by age"))
+    });
+    contents.into_iter().chain(events)
 }

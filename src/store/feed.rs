@@ -21,8 +21,8 @@ pub struct FeedPlace {
 pub enum FeedRead {
     /// The bodies of the next events, and the place behind them.
     Page(Vec<Vec<u8>>, FeedPlace),
-    /// What comes behind that place is no longer kept, or not all of it.
-    Expired,
+    /// What comes behind that place is no longer kept, or not all of it: only what stands at this position and later.
+    Expired(i64),
     /// The place is none of this feed.
     Foreign,
 }
@@ -87,7 +87,7 @@ fn page(after: Option<FeedPlace>, newest: i64, mut rows: Vec<Row>, limit: i64) -
         }
         let next = rows.first().map_or(newest, |row| row.position - 1);
         if next != place.position {
-            return FeedRead::Expired;
+            return FeedRead::Expired(next + 1);
         }
     }
     rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -144,8 +144,8 @@ mod tests {
     fn what_is_not_kept_and_what_is_foreign_is_told() {
         // The event at the place may be gone, the next must be there.
         assert_eq!(page(Some(place(6)), 9, rows(7..=8), 2), FeedRead::Page(bodies(7..=8), place(8)));
-        assert_eq!(page(Some(place(5)), 9, rows(7..=8), 2), FeedRead::Expired);
-        assert_eq!(page(Some(place(5)), 9, Vec::new(), 2), FeedRead::Expired);
+        assert_eq!(page(Some(place(5)), 9, rows(7..=8), 2), FeedRead::Expired(7));
+        assert_eq!(page(Some(place(5)), 9, Vec::new(), 2), FeedRead::Expired(10));
         // Ahead of the feed, or on another event than the one that was read: a backup, or another tenant.
         assert_eq!(page(Some(place(10)), 9, Vec::new(), 2), FeedRead::Foreign);
         let other = FeedPlace { position: 7, event_id: id(70) };

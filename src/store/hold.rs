@@ -99,9 +99,11 @@ impl Store {
         task_id: Uuid,
         transaction: &mut PgTransaction<'_>,
     ) -> Result<HeldTask, StoreError> {
-        // One statement: a change of the group is seen with the accounts that it brought.
+        // One statement: a change of the group is seen with the accounts that it brought. And under the task's lock: its
+        // content is not removed meanwhile.
         let rows = sqlx::query!(
-            r#"SELECT t.group_code, t.publish_at, t.submitted_at, now() + $3::interval AS "now!",
+            r#"SELECT t.group_code, t.publish_at, t.submitted_at, t.content_removed_at IS NOT NULL AS "content_removed!",
+                now() + $3::interval AS "now!",
                 p.publication_id AS "publication_id?", p.fence AS "fence?", p.platform AS "platform?",
                 p.account_id AS "account_id?", p.position AS "position?", p.status AS "status?: Status", p.url,
                 p.error_code, p.added AS "added?", p.updated_at AS "updated_at?",
@@ -112,7 +114,7 @@ impl Store {
             FROM tasks t
             LEFT JOIN publications p ON p.tenant_id = t.tenant_id AND p.task_id = t.task_id
             LEFT JOIN accounts a ON a.tenant_id = p.tenant_id AND a.platform = p.platform AND a.account_id = p.account_id
-            WHERE t.tenant_id = $1 AND t.task_id = $2 ORDER BY p.position"#,
+            WHERE t.tenant_id = $1 AND t.task_id = $2 ORDER BY p.position FOR NO KEY UPDATE OF t"#,
             tenant_id,
             task_id,
             self.clock.skew() as _,
@@ -121,7 +123,8 @@ impl Store {
         .await?;
         let first = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let (group_code, now) = (first.group_code.clone(), first.now);
-        let (publish_at, submitted_at) = (first.publish_at, first.submitted_at);
+        let (publish_at, submitted_at, content_removed) =
+            (first.publish_at, first.submitted_at, first.content_removed);
         let publications = rows.into_iter().filter_map(|row| {
             Some(HeldPublication {
                 publication_id: row.publication_id?,
@@ -138,7 +141,7 @@ impl Store {
             })
         });
         let publications = publications.collect();
-        Ok(HeldTask { task_id, group_code, publish_at, submitted_at, now, publications })
+        Ok(HeldTask { task_id, group_code, publish_at, submitted_at, content_removed, now, publications })
     }
 }
 

@@ -97,6 +97,7 @@ impl Store {
         .await?;
         let done = sqlx::query!(
             "UPDATE callbacks SET status = 'pending', ended_at = NULL, replay_asked = lease_until IS NOT NULL,
+                replayed_at = now() + $3::interval,
                 due_at = CASE WHEN lease_until IS NULL THEN now() + $3::interval ELSE due_at END,
                 tries_before = CASE WHEN lease_until IS NULL THEN tries ELSE tries_before END
             WHERE tenant_id = $1 AND event_id = ANY ($2)",

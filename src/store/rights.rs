@@ -9,15 +9,15 @@ use super::{Store, StoreError};
 
 /// Of each table, what the statements of `serve` need. What only an operator's commands do (tenants, API keys) is not
 /// among it. A lock needs the right to update some column: of `tenants`, one that means nothing.
-const RIGHTS: [(&str, &[&str]); 26] = [
+const RIGHTS: [(&str, &[&str]); 27] = [
     ("_sqlx_migrations", &["SELECT"]),
     ("accounts", &["SELECT", "INSERT", "UPDATE"]),
     ("api_keys", &["SELECT"]),
-    ("articles", &["SELECT", "INSERT", "UPDATE"]),
-    ("attempts", &["SELECT", "INSERT", "UPDATE"]),
-    ("callback_tries", &["SELECT", "INSERT"]),
-    ("callbacks", &["SELECT", "INSERT", "UPDATE"]),
-    ("events", &["SELECT", "INSERT"]),
+    ("articles", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("attempts", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("callback_tries", &["SELECT", "INSERT", "DELETE"]),
+    ("callbacks", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("events", &["SELECT", "INSERT", "DELETE"]),
     ("feeds", &["SELECT", "UPDATE"]),
     ("group_members", &["SELECT", "INSERT", "DELETE"]),
     ("groups", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
@@ -27,7 +27,8 @@ const RIGHTS: [(&str, &[&str]); 26] = [
     ("quotas", &["SELECT", "INSERT", "UPDATE"]),
     ("receivers", &["SELECT", "INSERT", "UPDATE"]),
     ("replay_events", &["SELECT", "INSERT", "DELETE"]),
-    ("replays", &["SELECT", "INSERT", "UPDATE"]),
+    ("replays", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("retentions", &["SELECT", "UPDATE"]),
     ("sandbox_accounts", &["SELECT", "INSERT", "UPDATE"]),
     ("sandbox_articles", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("sandbox_marks", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
@@ -35,7 +36,7 @@ const RIGHTS: [(&str, &[&str]); 26] = [
     ("signing_secrets", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("tasks", &["SELECT", "INSERT", "UPDATE"]),
     ("tenants", &["SELECT", "UPDATE (created_at)"]),
-    ("transitions", &["SELECT", "INSERT"]),
+    ("transitions", &["SELECT", "INSERT", "DELETE"]),
 ];
 
 /// What is wrong with a role.

@@ -61,13 +61,14 @@ struct Stored {
     created_at: DateTime<Utc>,
     submitted_at: Option<DateTime<Utc>>,
     finished_at: Option<DateTime<Utc>>,
-    title: String,
+    content_removed_at: Option<DateTime<Utc>>,
+    title: Option<String>,
     summary: Option<String>,
     cover_url: Option<String>,
     canonical_url: Option<String>,
     author: Option<String>,
-    tags: Json<Vec<String>>,
-    metadata: String,
+    tags: Option<Json<Vec<String>>>,
+    metadata: Option<String>,
     publications: Option<Json<Vec<PublicationRow>>>,
     /// Whether it fits the filters.
     fits: bool,
@@ -86,13 +87,14 @@ impl From<Stored> for TaskRow {
             created_at: row.created_at,
             submitted_at: row.submitted_at,
             finished_at: row.finished_at,
+            content_removed_at: row.content_removed_at,
             title: row.title,
             content_html: None,
             summary: row.summary,
             cover_url: row.cover_url,
             canonical_url: row.canonical_url,
             author: row.author,
-            tags: row.tags.0,
+            tags: row.tags.map(|list| list.0),
             metadata: row.metadata,
             publications: row.publications.map_or(Vec::new(), |list| list.0),
         }
@@ -111,8 +113,8 @@ impl Store {
         let rows = sqlx::query_as!(
             Stored,
             r#"SELECT t.task_id, t.external_id, t.group_code, t.callback_url, t.publish_at, t.created_at, t.submitted_at,
-                t.finished_at, a.title, a.summary, a.cover_url, a.canonical_url, a.author,
-                a.tags AS "tags: Json<Vec<String>>", a.metadata,
+                t.finished_at, t.content_removed_at, a.title AS "title?", a.summary, a.cover_url, a.canonical_url, a.author,
+                a.tags AS "tags?: Json<Vec<String>>", a.metadata AS "metadata?",
                 (SELECT json_agg(json_build_object(
                         'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
                         'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
@@ -124,8 +126,8 @@ impl Store {
             FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, place)
             CROSS JOIN LATERAL (
                 SELECT * FROM tasks t WHERE t.tenant_id = $1 AND t.external_id = i.external_id LIMIT 1) t
-            CROSS JOIN LATERAL (
-                SELECT * FROM articles a WHERE a.tenant_id = $1 AND a.task_id = t.task_id LIMIT 1) a
+            LEFT JOIN LATERAL (
+                SELECT * FROM articles a WHERE a.tenant_id = $1 AND a.task_id = t.task_id LIMIT 1) a ON true
             ORDER BY i.place"#,
             tenant_id,
             &external_ids as &[&str],
@@ -228,7 +230,8 @@ impl Store {
             )
             SELECT g.task_id AS "task_id!", g.external_id AS "external_id!", g.group_code AS "group_code!",
                 g.callback_url, g.publish_at, g.created_at AS "created_at!", g.submitted_at, g.finished_at,
-                a.title, a.summary, a.cover_url, a.canonical_url, a.author, a.tags AS "tags: Json<Vec<String>>", a.metadata,
+                g.content_removed_at, a.title AS "title?", a.summary, a.cover_url, a.canonical_url, a.author,
+                a.tags AS "tags?: Json<Vec<String>>", a.metadata AS "metadata?",
                 (SELECT json_agg(json_build_object(
                         'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
                         'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
@@ -237,8 +240,8 @@ impl Store {
                         'due_at', p.due_at, 'updated_at', p.updated_at) ORDER BY p.position)
                     FROM publications p WHERE p.tenant_id = $1 AND p.task_id = g.task_id
                 ) AS "publications: Json<Vec<PublicationRow>>", g.fits AS "fits!", g.place = $5 AS "last!"
-            FROM page g CROSS JOIN LATERAL (
-                SELECT * FROM articles a WHERE a.tenant_id = $1 AND a.task_id = g.task_id LIMIT 1) a
+            FROM page g LEFT JOIN LATERAL (
+                SELECT * FROM articles a WHERE a.tenant_id = $1 AND a.task_id = g.task_id LIMIT 1) a ON true
             ORDER BY g.task_id DESC"#,
             tenant_id,
             named.as_deref() as Option<&[Uuid]>,

@@ -87,8 +87,10 @@ pub struct TaskRow {
     pub submitted_at: Option<DateTime<Utc>>,
     /// When its last publication ended.
     pub finished_at: Option<DateTime<Utc>>,
+    /// When its content was removed by age; its fields are none then.
+    pub content_removed_at: Option<DateTime<Utc>>,
     /// The title.
-    pub title: String,
+    pub title: Option<String>,
     /// The content; only where asked for.
     pub content_html: Option<String>,
     /// The summary.
@@ -100,9 +102,9 @@ pub struct TaskRow {
     /// The author.
     pub author: Option<String>,
     /// The tags, in order.
-    pub tags: Vec<String>,
+    pub tags: Option<Vec<String>>,
     /// The caller's own data, a JSON object.
-    pub metadata: String,
+    pub metadata: Option<String>,
     /// Its publications, in the order of the group.
     pub publications: Vec<PublicationRow>,
 }
@@ -128,8 +130,8 @@ impl Store {
         // One statement: a publication's end and the task's are seen together or not at all.
         let row = sqlx::query!(
             r#"SELECT t.task_id, t.external_id, t.group_code, t.callback_url, t.publish_at, t.created_at, t.submitted_at,
-                t.finished_at, a.title, CASE WHEN $3 THEN a.content_html END AS content_html, a.summary, a.cover_url,
-                a.canonical_url, a.author, a.tags AS "tags: Json<Vec<String>>", a.metadata,
+                t.finished_at, t.content_removed_at, a.title AS "title?", CASE WHEN $3 THEN a.content_html END AS content_html,
+                a.summary, a.cover_url, a.canonical_url, a.author, a.tags AS "tags?: Json<Vec<String>>", a.metadata AS "metadata?",
                 (SELECT json_agg(json_build_object(
                         'platform', p.platform, 'account_id', p.account_id, 'status', p.status,
                         'confirming', p.confirming, 'round', p.round, 'claimed', p.fence > 0, 'attempts', p.attempts,
@@ -138,7 +140,7 @@ impl Store {
                         'due_at', p.due_at, 'updated_at', p.updated_at) ORDER BY p.position)
                     FROM publications p WHERE p.tenant_id = t.tenant_id AND p.task_id = t.task_id
                 ) AS "publications: Json<Vec<PublicationRow>>"
-            FROM tasks t JOIN articles a USING (tenant_id, task_id)
+            FROM tasks t LEFT JOIN articles a USING (tenant_id, task_id)
             WHERE t.tenant_id = $1 AND t.external_id = $2"#,
             tenant_id,
             external_id.as_str(),
@@ -156,13 +158,14 @@ impl Store {
             created_at: row.created_at,
             submitted_at: row.submitted_at,
             finished_at: row.finished_at,
+            content_removed_at: row.content_removed_at,
             title: row.title,
             content_html: row.content_html,
             summary: row.summary,
             cover_url: row.cover_url,
             canonical_url: row.canonical_url,
             author: row.author,
-            tags: row.tags.0,
+            tags: row.tags.map(|list| list.0),
             metadata: row.metadata,
             publications: row.publications.map_or(Vec::new(), |list| list.0),
         }))

@@ -102,6 +102,8 @@ impl Store {
                 SELECT tenant_id, $4, $5, created_at FROM tenant
             ), feed AS (
                 INSERT INTO feeds (tenant_id) SELECT tenant_id FROM tenant
+            ), retention AS (
+                INSERT INTO retentions (tenant_id) SELECT tenant_id FROM tenant
             )
             SELECT created_at FROM tenant"#,
             tenant_id,

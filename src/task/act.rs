@@ -56,6 +56,8 @@ pub struct HeldTask {
     pub publish_at: Option<DateTime<Utc>>,
     /// When it was submitted; none for a draft, and for what was cancelled while a draft.
     pub submitted_at: Option<DateTime<Utc>>,
+    /// Whether its content was removed by age.
+    pub content_removed: bool,
     /// The time of this transaction.
     pub now: DateTime<Utc>,
     /// Its publications, in order.
@@ -120,6 +122,18 @@ impl HeldTask {
         Err(Refusal::Conflict(format!(
             "only a draft can be changed, and this task's state is {state}; to publish other content, hand it in under a new \
              external_id"
+        )))
+    }
+
+    /// Refuses what would publish an article that is no longer there.
+    fn must_have_content(&self) -> Result<(), Refusal> {
+        if !self.content_removed {
+            return Ok(());
+        }
+        Err(Refusal::Conflict(format!(
+            "this task has ended as {}, and its content was removed by age since: nothing of it can be published any more; to \
+             publish the article, hand it in under a new external_id",
+            self.status()
         )))
     }
 
@@ -228,13 +242,20 @@ pub enum Retrying {
 /// What a retry means for the publications of a task, with their places; those that it does not name are not in it.
 pub fn retrying(task: &HeldTask, request: &RetryRequest) -> Result<Vec<(usize, Retrying)>, Refusal> {
     let all = task.publications.iter().enumerate();
-    let Some(named) = &request.account else {
-        return Ok(all.map(|(at, one)| (at, retry(task, one, None))).collect());
+    let plans = match &request.account {
+        None => all.map(|(at, one)| (at, retry(task, one, None))).collect::<Vec<_>>(),
+        Some(named) => {
+            let found = all.into_iter().find(|(_, one)| one.account == *named);
+            let no_account = || Refusal::NoAccount(format!("{} of {}", named.account_id(), named.platform()));
+            let (at, one) = found.ok_or_else(no_account)?;
+            vec![(at, retry(task, one, request.confirmed.as_ref()))]
+        }
     };
-    let found = all.into_iter().find(|(_, one)| one.account == *named);
-    let (at, one) =
-        found.ok_or_else(|| Refusal::NoAccount(format!("{} of {}", named.account_id(), named.platform())))?;
-    Ok(vec![(at, retry(task, one, request.confirmed.as_ref()))])
+    // What is left as it is needs no content.
+    if plans.iter().any(|(_, plan)| !matches!(plan, Retrying::Skip(_))) {
+        task.must_have_content()?;
+    }
+    Ok(plans)
 }
 
 fn retry(task: &HeldTask, one: &HeldPublication, confirmed: Option<&Confirmed>) -> Retrying {
@@ -318,7 +339,13 @@ pub fn adding(
             unknown.push(at);
         }
     }
-    if unknown.is_empty() { Ok(new) } else { Err(Refusal::UnknownAccounts(unknown)) }
+    if !unknown.is_empty() {
+        return Err(Refusal::UnknownAccounts(unknown));
+    }
+    if !new.is_empty() {
+        task.must_have_content()?;
+    }
+    Ok(new)
 }
 
 #[cfg(test)]

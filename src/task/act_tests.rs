@@ -29,6 +29,7 @@ fn task(publications: Vec<HeldPublication>) -> HeldTask {
         group_code: "g".into(),
         publish_at: None,
         submitted_at,
+        content_removed: false,
         now,
         publications,
     }
@@ -176,4 +177,26 @@ fn a_retry_keeps_to_publish_at() {
     assert_eq!(held.wait(), TimeDelta::zero());
     held.publish_at = Some(held.now + TimeDelta::hours(1));
     assert_eq!(held.wait(), TimeDelta::hours(1));
+}
+
+#[test]
+fn what_has_no_content_any_more_is_not_published() {
+    let bare = |publications| HeldTask { content_removed: true, ..task(publications) };
+    let failed = || bare(vec![one("a", Status::Success, None), one("b", Status::Failed, Some("rejected"))]);
+    let refused = retrying(&failed(), &RetryRequest::default()).unwrap_err();
+    assert!(
+        matches!(&refused, Refusal::Conflict(why) if why.contains("ended as failed") && why.contains("removed by age"))
+    );
+    let named =
+        |id: &str| RetryRequest { account: Some(one(id, Status::Failed, None).account), confirmed: None };
+    assert_eq!(retrying(&failed(), &named("b")).unwrap_err(), refused);
+    assert_eq!(retrying(&failed(), &named("a")), Ok(vec![(0, Retrying::Skip("success"))]));
+    let new = one("c", Status::Failed, None).account;
+    assert_eq!(
+        adding(&failed(), std::slice::from_ref(&new), std::slice::from_ref(&new)).unwrap_err(),
+        refused
+    );
+    assert_eq!(adding(&failed(), &[one("a", Status::Success, None).account], &[]), Ok(Vec::new()));
+    // What waits for a login can still be cancelled.
+    assert_eq!(cancelling(&bare(vec![one("a", Status::LoginExpired, None)])), Ok(vec![Fate::Cancel]));
 }

@@ -15,6 +15,9 @@
 //! | `publish_breakers_moved_total` | counter | `to` | breakers of receivers that opened or closed |
 //! | `publish_breakers_open` | gauge | – | receivers that are left alone because they keep failing |
 //! | `publish_callback_lag_seconds` | histogram | – | from an event's writing to its first try |
+//! | `publish_removed_total` | counter | `kind` | what was removed by age |
+//! | `publish_removal_overdue_seconds` | gauge | `kind` | how much longer than it should have been the oldest was kept |
+//! | `publish_removal_looked_timestamp_seconds` | gauge | – | when it was last looked for what is to be removed |
 //! | `publish_pool_connections` | gauge | `pool`, `state` | connections to the database |
 //!
 //! Counts are of this process since its start, so they are summed over nodes. The two about a queue are what this
@@ -40,7 +43,7 @@ mod catalogue;
 pub use catalogue::{
     ACCEPT_BATCH, ACCEPT_WAITING, ALL, BREAKERS_MOVED, BREAKERS_OPEN, CALLBACK_LAG, CALLBACK_TRIES,
     FEED_WAITING, HTTP_DURATION, HTTP_REQUESTS, IN_HAND, Kind, Metric, OUTCOMES, POOL, QUEUE_AGE,
-    QUEUE_TENANTS,
+    QUEUE_TENANTS, REMOVAL_LOOKED, REMOVAL_OVERDUE, REMOVED,
 };
 
 /// How an answer with metrics says what it is.
@@ -185,6 +188,31 @@ impl Metrics {
     /// So many breakers are open.
     pub fn breakers_open(&self, open: u32) {
         self.record(|| gauge!(BREAKERS_OPEN.name).set(open));
+    }
+
+    /// Starts what is told of the removal by age at 0: it never was looked, and nothing was removed.
+    pub fn expect_removal(&self, kinds: &[&'static str]) {
+        for kind in kinds {
+            self.removed(kind, 0);
+        }
+        self.removal_looked(0.0, 0.0, 0);
+    }
+
+    /// So much of a kind was removed by age.
+    pub fn removed(&self, kind: &'static str, count: u64) {
+        self.record(|| counter!(REMOVED.name, "kind" => kind).increment(count));
+    }
+
+    /// It was looked for what is to be removed, at this time of Unix: by how many seconds the oldest content and the oldest
+    /// event are overdue.
+    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are far below 2^53")]
+    pub fn removal_looked(&self, contents: f64, events: f64, at: i64) {
+        self.record(|| {
+            for (kind, overdue) in [("contents", contents), ("events", events)] {
+                gauge!(REMOVAL_OVERDUE.name, "kind" => kind).set(overdue);
+            }
+            gauge!(REMOVAL_LOOKED.name).set(at as f64);
+        });
     }
 
     /// How many articles wait for a writer is read from `waiting`, at every scrape.

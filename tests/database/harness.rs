@@ -17,6 +17,7 @@ use publish_ingest::inbound::Limits;
 use publish_ingest::lifecycle::{Plan, Service};
 use publish_ingest::local_postgres::{Cluster, Programs};
 use publish_ingest::outbound::Policy;
+use publish_ingest::retention::keep::Keep;
 use publish_ingest::retry::Schedule;
 use publish_ingest::store::{
     AccountDeleted, AccountPut, Admitted, ClaimLimits, Claimed, GroupPut, NewTask, Queue, Store, Tenant,
@@ -261,6 +262,7 @@ impl World {
             retries: "5s,30s".parse().unwrap(),
             callback_schedule: "0s,5s,30s".parse().unwrap(),
             callback_timeout: Duration::from_secs(10),
+            keep: Keep::DEFAULT,
             clock: self.clock.clone(),
         }
     }

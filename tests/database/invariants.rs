@@ -3,7 +3,7 @@
 use sqlx::PgPool;
 
 /// A rule, and the statement that names what breaks it.
-const RULES: [(&str, &str); 23] = [
+const RULES: [(&str, &str); 25] = [
     (
         "a task's counters are those of its publications, of which there is at least one",
         "SELECT coalesce(t.external_id, '?') FROM tasks t FULL JOIN (
@@ -17,9 +17,24 @@ const RULES: [(&str, &str); 23] = [
             IS DISTINCT FROM (p.drafts, p.open, p.succeeded, p.failed, p.login_expired)",
     ),
     (
-        "a task has its article, and an article its task",
+        "a task has its article until that is removed, and an article its task",
         "SELECT coalesce(t.external_id, a.title) FROM tasks t FULL JOIN articles a USING (tenant_id, task_id)
-        WHERE t.external_id IS NULL OR a.title IS NULL",
+        WHERE t.external_id IS NULL OR (a.title IS NULL) <> (t.content_removed_at IS NOT NULL)",
+    ),
+    (
+        "what has no content any more has ended, is decided, and has no journal",
+        "SELECT t.external_id FROM tasks t JOIN publications p USING (tenant_id, task_id)
+        WHERE t.content_removed_at IS NOT NULL AND (t.finished_at IS NULL OR p.sweep_at IS NOT NULL
+            OR p.error_code = 'outcome_unknown' OR p.status NOT IN ('success', 'failed', 'login_expired')
+            OR EXISTS (SELECT FROM attempts a WHERE a.tenant_id = t.tenant_id AND a.publication_id = p.publication_id)
+            -- What waited for a login may have been cancelled since.
+            OR EXISTS (SELECT FROM transitions x WHERE x.tenant_id = t.tenant_id AND x.task_id = t.task_id
+                AND (x.from_status, x.to_status) <> ('login_expired', 'failed')))",
+    ),
+    (
+        "callbacks and their tries go with their event",
+        "SELECT event_id::text FROM (SELECT tenant_id, event_id FROM callbacks UNION SELECT tenant_id, event_id FROM callback_tries) c
+        WHERE NOT EXISTS (SELECT FROM events e WHERE e.tenant_id = c.tenant_id AND e.event_id = c.event_id)",
     ),
     (
         "a task has ended when nothing of it is open",
@@ -90,28 +105,35 @@ const RULES: [(&str, &str); 23] = [
             OR status = 'running' AND lease_until IS NULL AND NOT confirming",
     ),
     (
-        "a feed has no gap",
-        "SELECT concat('at ', f.position, ', highest ', e.highest, ', events ', e.n) FROM feeds f LEFT JOIN (
+        "a feed has no gap, and is removed from its beginning",
+        "SELECT concat('at ', f.position, ', removed to ', r.events_removed_to, ', highest ', e.highest, ', events ', e.n)
+        FROM feeds f FULL JOIN retentions r USING (tenant_id) LEFT JOIN (
             SELECT tenant_id, max(position) AS highest, min(position) AS lowest, count(*) AS n FROM events
             GROUP BY 1) e USING (tenant_id)
-        WHERE f.position <> coalesce(e.highest, 0) OR f.position <> coalesce(e.n, 0) OR e.lowest <> 1",
+        WHERE f.position IS DISTINCT FROM coalesce(e.highest, r.events_removed_to)
+            OR f.position - r.events_removed_to <> coalesce(e.n, 0) OR e.lowest <> r.events_removed_to + 1",
     ),
     (
-        "whatever ended has one event of its round",
-        "SELECT p.publication_id::text FROM publications p
-        WHERE p.status IN ('success', 'failed', 'login_expired') AND 1 <> (
-            SELECT count(*) FROM events e WHERE e.tenant_id = p.tenant_id AND e.task_id = p.task_id
-                AND e.publication_id = p.publication_id AND e.round = p.round AND e.status = p.status)",
+        "whatever ended has one event of its round, unless that is as old as what was removed",
+        "SELECT p.publication_id::text FROM publications p JOIN retentions r USING (tenant_id) CROSS JOIN LATERAL (
+            SELECT count(*) AS n FROM events e WHERE e.tenant_id = p.tenant_id AND e.task_id = p.task_id
+                AND e.publication_id = p.publication_id AND e.round = p.round AND e.status = p.status) e
+        WHERE p.status IN ('success', 'failed', 'login_expired') AND e.n <> 1
+            AND NOT coalesce(e.n = 0 AND p.updated_at <= r.events_removed_before, false)",
     ),
     (
-        "each end is one event, and each event one end",
-        "SELECT concat(x.to_status, ' of ', publication_id) FROM (
-            SELECT tenant_id, publication_id, round, to_status, count(*) AS n FROM transitions
+        "each end is one event, and each event one end, but for what was removed of either",
+        "SELECT concat(to_status, ' of ', publication_id) FROM (
+            SELECT tenant_id, publication_id, round, to_status, count(*) AS n, max(at) AS at FROM transitions
             WHERE to_status IN ('success', 'failed', 'login_expired') GROUP BY 1, 2, 3, 4) x
         FULL JOIN (
             SELECT tenant_id, publication_id, round, status AS to_status, count(*) AS n FROM events
             GROUP BY 1, 2, 3, 4) e USING (tenant_id, publication_id, round, to_status)
-        WHERE x.n IS DISTINCT FROM e.n OR x.n <> 1",
+        LEFT JOIN publications p USING (tenant_id, publication_id) LEFT JOIN tasks t USING (tenant_id, task_id)
+        LEFT JOIN retentions r USING (tenant_id)
+        WHERE coalesce(x.n, e.n) <> 1 OR x.n <> e.n
+            OR x.n IS NULL AND t.content_removed_at IS NULL
+            OR e.n IS NULL AND coalesce(x.at > r.events_removed_before, true)",
     ),
     (
         "an event says what its row says",
@@ -142,11 +164,11 @@ const RULES: [(&str, &str); 23] = [
             AND (a.kind <> 'remove' OR p.sweep_at IS NULL)",
     ),
     (
-        "attempts are counted",
-        "SELECT p.publication_id::text FROM publications p LEFT JOIN (
+        "attempts are counted, also when they were removed",
+        "SELECT p.publication_id::text FROM publications p JOIN tasks t USING (tenant_id, task_id) LEFT JOIN (
             SELECT tenant_id, publication_id, count(*) AS n FROM attempts WHERE kind = 'publish'
             GROUP BY 1, 2) a USING (tenant_id, publication_id)
-        WHERE p.attempts <> coalesce(a.n, 0)",
+        WHERE p.attempts <> coalesce(a.n, 0) AND t.content_removed_at IS NULL",
     ),
     (
         "tries of callbacks are counted",

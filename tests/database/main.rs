@@ -52,6 +52,7 @@ mod removals;
 mod renewals;
 mod replays;
 mod reseal;
+mod retention;
 mod retries;
 mod rights;
 mod robot;

@@ -110,6 +110,7 @@ async fn what_was_accepted_is_kept_for_ever() {
             "TRUNCATE articles",
             "DELETE FROM feeds",
             "DELETE FROM tenants",
+            "DELETE FROM retentions",
         ];
         all_refused(&world.pool, None, &losses).await;
     })

@@ -158,14 +158,15 @@ impl Store {
             SELECT m.publication_id AS "publication_id!", m.task_id AS "task_id!", t.external_id AS "external_id!",
                 m.platform AS "platform!", m.account_id AS "account_id!", m.status AS "status!: Status",
                 m.round AS "round!", m.url, m.remote_id, m.error_code, m.error_message, m.error_retryable,
-                t.callback_url, x.metadata AS "metadata!",
+                t.callback_url, coalesce(x.metadata, '{}') AS "metadata!",
                 c.drafts AS "drafts?", c.open AS "open?", c.succeeded AS "succeeded?", c.failed AS "failed?",
                 c.login_expired AS "login_expired?",
                 (SELECT before FROM fed) + n.n AS position, now() + $17::interval AS "at!",
                 (SELECT count(*) FROM lanes_changed) AS "lanes_changed!"
             FROM moved m
             JOIN tasks t ON t.tenant_id = $1 AND t.task_id = m.task_id
-            JOIN articles x ON x.tenant_id = $1 AND x.task_id = m.task_id
+            -- Of what waits for a login it may have been removed by age; to cancel that is still possible.
+            LEFT JOIN articles x ON x.tenant_id = $1 AND x.task_id = m.task_id
             LEFT JOIN counted c ON c.task_id = m.task_id
             LEFT JOIN numbered n ON n.publication_id = m.publication_id"#,
             tenant_id,

@@ -164,6 +164,36 @@ pub const CALLBACK_LAG: Metric = Metric {
            the schedule's first wait.",
 };
 
+/// Removed by age.
+pub const REMOVED: Metric = Metric {
+    name: "publish_removed_total",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["kind"],
+    help: "What this node removed by age: contents (tasks whose content and journal went), events (with their callbacks), \
+           replays; pending_callbacks: given up (exhausted), since they were pending for too long.",
+};
+
+/// How late the removal is.
+pub const REMOVAL_OVERDUE: Metric = Metric {
+    name: "publish_removal_overdue_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    labels: &["kind"],
+    help: "How much longer than it should have been the oldest that is to go was kept, in the whole database, as of this \
+           node's last look; 0: nothing is to go. What may still go on is not counted.",
+};
+
+/// When it was looked.
+pub const REMOVAL_LOOKED: Metric = Metric {
+    name: "publish_removal_looked_timestamp_seconds",
+    kind: Kind::Gauge,
+    unit: Unit::Seconds,
+    labels: &[],
+    help: "When this node last looked for what is to be removed by age, in seconds since 1970: about every 75 seconds; 0: not \
+           yet.",
+};
+
 /// Connections to the database.
 pub const POOL: Metric = Metric {
     name: "publish_pool_connections",
@@ -175,7 +205,7 @@ pub const POOL: Metric = Metric {
 };
 
 /// All of them.
-pub const ALL: [Metric; 14] = [
+pub const ALL: [Metric; 17] = [
     HTTP_REQUESTS,
     HTTP_DURATION,
     ACCEPT_BATCH,
@@ -189,5 +219,8 @@ pub const ALL: [Metric; 14] = [
     BREAKERS_MOVED,
     BREAKERS_OPEN,
     CALLBACK_LAG,
+    REMOVED,
+    REMOVAL_OVERDUE,
+    REMOVAL_LOOKED,
     POOL,
 ];
