@@ -32,10 +32,11 @@ use crate::retry::Schedule;
 use crate::store::{CLAIM_MOST, ClaimLimits, LOGIN_EXPIRED, Queue, Store, StoreError, Telling, Then};
 use crate::task::accept::Acceptor;
 use crate::task::run::OUTCOME_UNKNOWN;
+use crate::task::scribe::Scribe;
 use crate::task::settle::{Settler, Settling, telling};
 use crate::task::work::{self, Connectors, Worker};
 use crate::telemetry::metrics::Metrics;
-use crate::turns::{Turns, Wake};
+use crate::turns::{POLL, Turns, Wake};
 use crate::vault::Vault;
 
 /// How long a stop takes at most, whatever receivers and callers do; what is not done by then is left to its lease.
@@ -52,6 +53,16 @@ const READY_CONNECTIONS: u32 = 2;
 
 /// Connections for the loops: claims and journals of many runs at once, each for a moment.
 const LOOP_CONNECTIONS: u32 = 16;
+
+/// Connections for the walks' questions what is due: one for each walk.
+const LOOK_CONNECTIONS: u32 = 3;
+
+/// How long the walk of callbacks sleeps where events are written on the same node, which wakes it: what a node that only
+/// works has written, or what is due again, it still sees.
+const CALLBACK_POLL: Duration = Duration::from_millis(2_500);
+
+/// How long the walk of replays sleeps: whoever asks for one wakes it on that node, and otherwise it is no hurry.
+const REPLAY_POLL: Duration = Duration::from_secs(5);
 
 /// Connections of the sandbox, apart from the loops': what is rehearsed takes nothing from what is meant.
 const SANDBOX_CONNECTIONS: u32 = 4;
@@ -120,6 +131,7 @@ impl Service {
             metrics: Metrics::new(),
             work,
             deliver,
+            replays: Wake::default(),
             feed,
             stop: stop.clone(),
             tracker: tracker.clone(),
@@ -136,8 +148,9 @@ impl Service {
         if plan.roles.worker || plan.roles.dispatcher {
             let store = Store::open(&plan.database_url, LOOP_CONNECTIONS, plan.clock.clone())?;
             shared.watch_pool("loops", &store);
-            stores.push(store.clone());
-            Loops { plan, shared, store }.start();
+            let looks = Store::open_for_looks(&plan.database_url, LOOK_CONNECTIONS, plan.clock.clone())?;
+            stores.extend([store.clone(), looks.clone()]);
+            Loops { plan, shared, store, looks }.start();
         }
         let server = tokio::spawn(inbound::serve(listener, router, door, stop.clone()));
         Ok(Self { stores, stop, server, tracker })
@@ -176,6 +189,8 @@ struct Shared {
     /// Woken with `deliver`: who waits for events.
     feed: Wake,
     deliver: Wake,
+    /// Woken when a range is to be sent again.
+    replays: Wake,
     stop: CancellationToken,
     tracker: TaskTracker,
 }
@@ -218,6 +233,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
         telling: shared.telling,
         work: shared.work.clone(),
         deliver: shared.deliver.clone(),
+        replays: shared.replays.clone(),
         feeds,
         policy: Arc::new(plan.policy.clone()),
         body_limit: plan.body_limit,
@@ -233,6 +249,7 @@ struct Loops {
     plan: Plan,
     shared: Shared,
     store: Store,
+    looks: Store,
 }
 
 impl Loops {
@@ -252,8 +269,8 @@ impl Loops {
                 self.plan.clock.clone(),
                 self.shared.stop.clone(),
             ));
-            // Nobody wakes it: a replay is no hurry. It takes one turn at a time.
-            let turns = self.turns(Queue::Replays, &Wake::default(), CLAIM_MOST);
+            // It takes one turn at a time.
+            let turns = self.turns(Queue::Replays, &self.shared.replays, CLAIM_MOST);
             let replayer = Replayer { store: self.store.clone(), deliver: deliver.clone() };
             tracker.spawn(turns.walk(Arc::new(replayer)));
         }
@@ -273,6 +290,7 @@ impl Loops {
             vault: plan.vault.clone(),
             connectors: shared.connectors.clone(),
             settler: Settler::start(settling, &shared.tracker),
+            scribe: Scribe::start(self.store.clone(), &shared.tracker),
             telling: shared.telling,
             deliver: shared.deliver.clone(),
             limits: ClaimLimits { owner: owner.to_owned(), lease: plan.lease },
@@ -280,6 +298,7 @@ impl Loops {
             metrics: shared.metrics.clone(),
             clock: plan.clock.clone(),
             tracker: shared.tracker.clone(),
+            room: Arc::new(Semaphore::new(work::IN_HAND_KIB)),
             marker_keys: Mutex::new(HashMap::new()),
         }
     }
@@ -313,14 +332,24 @@ impl Loops {
 
     fn turns(&self, queue: Queue, wake: &Wake, slots: usize) -> Turns {
         Turns {
-            store: self.store.clone(),
+            store: self.looks.clone(),
             queue,
             wake: wake.clone(),
+            poll: poll(queue, self.plan.roles),
             slots: Arc::new(Semaphore::new(slots)),
             metrics: self.shared.metrics.clone(),
             clock: self.plan.clock.clone(),
             stop: self.shared.stop.clone(),
         }
+    }
+}
+
+/// How long a walk sleeps when nothing is due and nobody wakes it.
+fn poll(queue: Queue, roles: Roles) -> Duration {
+    match queue {
+        Queue::Callbacks if roles.worker => CALLBACK_POLL,
+        Queue::Publications | Queue::Callbacks => POLL,
+        Queue::Replays => REPLAY_POLL,
     }
 }
 

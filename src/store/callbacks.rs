@@ -14,6 +14,16 @@ use crate::retry::{interval, jittered};
 /// The most tries that are shown of one callback, the newest: it may be replayed as often as anybody likes.
 const TRIES_MAX: i64 = 1_000;
 
+/// How many deliveries to one receiver of a tenant run at once: a slow one then holds this many, not all.
+pub(super) const RECEIVER_IN_FLIGHT: i32 = 16;
+
+/// How many run at once to one that answers each within [`QUICK`], as long as they are needed. Most of a delivery's time is
+/// then ours, to claim and to record it, and not the receiver's: 16 at once would be a thousand a second.
+const RECEIVER_IN_FLIGHT_MOST: i32 = 128;
+
+/// What such a receiver takes for an answer at most.
+const QUICK: Duration = Duration::from_millis(250);
+
 /// A callback in hand.
 #[derive(Debug, Clone)]
 pub struct ClaimedCallback {
@@ -165,7 +175,7 @@ impl Store {
                 FROM due JOIN receivers r ON r.tenant_id = $1 AND r.receiver = due.receiver
                 WHERE due.due_at <= now() + $4::interval AND r.free_at <= now() + $4::interval
                     AND r.in_flight < CASE WHEN r.proven THEN r.max_in_flight ELSE 1 END AND (r.proven OR $5)
-                ORDER BY r.free_at LIMIT 16
+                ORDER BY r.free_at LIMIT 64
                 FOR NO KEY UPDATE OF r SKIP LOCKED
             ), pick AS MATERIALIZED (
                 SELECT q.event_id, q.receiver, f.in_flight, f.recovering, f.slots FROM free f CROSS JOIN LATERAL (
@@ -173,7 +183,7 @@ impl Store {
                     WHERE c.tenant_id = $1 AND c.receiver = f.receiver AND c.status = 'pending'
                         AND c.lease_until IS NULL AND c.due_at <= now() + $4::interval
                     ORDER BY c.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
-                LIMIT 16
+                LIMIT 64
             ), left_behind AS MATERIALIZED (
                 SELECT event_id FROM callbacks
                 WHERE tenant_id = $1 AND lease_until IS NOT NULL AND lease_until <= now() + $4::interval
@@ -182,7 +192,7 @@ impl Store {
                 -- One that has come back is paced until less is due for it than it may have.
                 UPDATE receivers r SET in_flight = k.in_flight + k.n,
                     free_at = now() + $4::interval + CASE WHEN k.recovering THEN k.n ELSE 0 END * $6::interval,
-                    recovering = k.recovering AND (k.n >= k.slots OR (SELECT count(*) FROM pick) >= 16)
+                    recovering = k.recovering AND (k.n >= k.slots OR (SELECT count(*) FROM pick) >= 64)
                 FROM (SELECT receiver, in_flight, recovering, slots, count(*)::int AS n FROM pick GROUP BY 1, 2, 3, 4) k
                 WHERE r.tenant_id = $1 AND r.receiver = k.receiver
             ), mine AS (
@@ -243,16 +253,17 @@ impl Store {
                     lease_owner = NULL, lease_until = NULL,
                     ended_at = CASE WHEN l.status <> 'pending' THEN now() + $10::interval END
                 FROM locked l WHERE c.tenant_id = $1 AND c.event_id = l.event_id
-                RETURNING c.receiver, l.well, l.failed, l.pause
+                RETURNING c.receiver, l.well, l.failed, l.pause, l.took
             ), noted AS (
                 INSERT INTO callback_tries (tenant_id, event_id, fence, at, duration, http_status, answer_head, error)
                 SELECT $1, event_id, fence, now() + $10::interval - took, took, http_status, answer_head, error FROM locked
             ), freed AS MATERIALIZED (
                 SELECT receiver, count(*)::int AS n, bool_or(well) AS well, bool_or(NOT failed) AS alive,
-                    count(*) FILTER (WHERE failed)::int AS failed, max(pause) AS pause
+                    count(*) FILTER (WHERE failed)::int AS failed, max(pause) AS pause, max(took) < $17::interval AS quick
                 FROM moved GROUP BY 1
             ), lane_locks AS MATERIALIZED (
-                SELECT r.receiver, r.in_flight, r.failures, r.proven, r.recovering, r.free_at, f.n, f.well, f.alive, f.failed, f.pause
+                SELECT r.receiver, r.in_flight, r.failures, r.proven, r.recovering, r.free_at, r.max_in_flight,
+                    f.n, f.well, f.alive, f.failed, f.pause, f.quick
                 FROM receivers r JOIN freed f USING (receiver)
                 WHERE r.tenant_id = $1 ORDER BY r.receiver FOR NO KEY UPDATE OF r
             ), judged AS MATERIALIZED (
@@ -264,6 +275,11 @@ impl Store {
             ), updated AS (
                 UPDATE receivers r SET in_flight = j.in_flight - j.n, failures = j.failures_now,
                     proven = j.failures_now = 0 AND (j.well OR j.proven),
+                    -- Who answers all at once gets more while it is at work, and back to the least when it does not.
+                    max_in_flight = CASE WHEN NOT j.quick OR j.failures_now > 0 THEN $18
+                        WHEN j.proven AND NOT j.recovering AND 2 * j.in_flight >= j.max_in_flight
+                            THEN least(2 * j.max_in_flight, $19)
+                        ELSE j.max_in_flight END,
                     -- One that is left alone has no other pace than its probes'.
                     recovering = j.failures_now < $14 AND (r.recovering OR j.alive AND j.failures >= $14),
                     free_at = CASE WHEN j.alive AND j.failures >= $14 THEN now() + $10::interval + j.pause
@@ -294,6 +310,9 @@ impl Store {
             FAILURES_MAX,
             interval(jittered(OPEN_FIRST, self.clock.fraction())) as _,
             interval(jittered(OPEN_MAX, self.clock.fraction())) as _,
+            interval(QUICK) as _,
+            RECEIVER_IN_FLIGHT,
+            RECEIVER_IN_FLIGHT_MOST,
         )
         .fetch_all(&self.pool)
         .await?;
@@ -304,24 +323,26 @@ impl Store {
         Ok(moved)
     }
 
-    /// The settings of the account that an event is about, if it is one of that platform that is not hidden.
-    pub async fn settings_of_event(
+    /// The settings of the accounts that events are about, and the articles' ids: of events about accounts of that platform
+    /// that are not hidden.
+    pub async fn settings_of_events(
         &self,
         tenant_id: Uuid,
-        event_id: Uuid,
+        event_ids: &[Uuid],
         platform: &str,
-    ) -> Result<Option<(serde_json::Value, String)>, StoreError> {
-        let row = sqlx::query!(
-            "SELECT a.settings, t.external_id
+    ) -> Result<Vec<(Uuid, serde_json::Value, String)>, StoreError> {
+        let rows = sqlx::query!(
+            "SELECT e.event_id, a.settings, t.external_id
             FROM events e JOIN publications p USING (tenant_id, publication_id)
             JOIN tasks t ON t.tenant_id = e.tenant_id AND t.task_id = e.task_id
             JOIN accounts a ON a.tenant_id = p.tenant_id AND a.platform = p.platform AND a.account_id = p.account_id
-            WHERE e.tenant_id = $1 AND e.event_id = $2 AND p.platform = $3 AND a.hidden_at IS NULL",
+            WHERE e.tenant_id = $1 AND e.event_id = ANY ($2) AND p.platform = $3 AND a.hidden_at IS NULL",
             tenant_id,
-            event_id,
+            event_ids,
             platform,
         );
-        Ok(row.fetch_optional(&self.pool).await?.map(|row| (row.settings, row.external_id)))
+        let rows = rows.fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|row| (row.event_id, row.settings, row.external_id)).collect())
     }
 
     /// The callback of one event, with its tries.

@@ -505,6 +505,7 @@ async fn who_rests_is_not_asked_again_until_more_of_it_is_due() {
             store: world.store.clone(),
             queue: Queue::Callbacks,
             wake: Wake::default(),
+            poll: publish_ingest::turns::POLL,
             slots: Arc::new(Semaphore::new(CLAIM_MOST)),
             metrics: Metrics::new(),
             clock: world.shared_clock(),
