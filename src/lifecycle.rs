@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::callback::deliver::{self, Dispatcher, Recorder};
+use crate::callback::doors::Doors;
 use crate::callback::feed::Feeds;
 use crate::callback::replay::Replayer;
 use crate::callback::share::{self, InHand};
@@ -36,8 +37,10 @@ use crate::task::scribe::Scribe;
 use crate::task::settle::{Settler, Settling, telling};
 use crate::task::work::{self, Connectors, Worker};
 use crate::telemetry::metrics::Metrics;
-use crate::turns::{POLL, Turns, Wake};
+use crate::turns::{Turns, Wake};
 use crate::vault::Vault;
+
+mod idle;
 
 /// How long a stop takes at most, whatever receivers and callers do; what is not done by then is left to its lease.
 pub const STOP_WITHIN: Duration = Duration::from_secs(10);
@@ -56,13 +59,6 @@ const LOOP_CONNECTIONS: u32 = 16;
 
 /// Connections for the walks' questions what is due: one for each walk.
 const LOOK_CONNECTIONS: u32 = 3;
-
-/// How long the walk of callbacks sleeps where events are written on the same node, which wakes it: what a node that only
-/// works has written, or what is due again, it still sees.
-const CALLBACK_POLL: Duration = Duration::from_millis(2_500);
-
-/// How long the walk of replays sleeps: whoever asks for one wakes it on that node, and otherwise it is no hurry.
-const REPLAY_POLL: Duration = Duration::from_secs(5);
 
 /// Connections of the sandbox, apart from the loops': what is rehearsed takes nothing from what is meant.
 const SANDBOX_CONNECTIONS: u32 = 4;
@@ -318,6 +314,7 @@ impl Loops {
                 &shared.tracker,
             ),
             in_hand: InHand::default(),
+            doors: Doors::default(),
             limits: ClaimLimits {
                 owner: owner.to_owned(),
                 lease: plan.callback_timeout + deliver::LEASE_MARGIN,
@@ -335,21 +332,12 @@ impl Loops {
             store: self.looks.clone(),
             queue,
             wake: wake.clone(),
-            poll: poll(queue, self.plan.roles),
+            poll: idle::poll(queue, self.plan.roles),
             slots: Arc::new(Semaphore::new(slots)),
             metrics: self.shared.metrics.clone(),
             clock: self.plan.clock.clone(),
             stop: self.shared.stop.clone(),
         }
-    }
-}
-
-/// How long a walk sleeps when nothing is due and nobody wakes it.
-fn poll(queue: Queue, roles: Roles) -> Duration {
-    match queue {
-        Queue::Callbacks if roles.worker => CALLBACK_POLL,
-        Queue::Publications | Queue::Callbacks => POLL,
-        Queue::Replays => REPLAY_POLL,
     }
 }
 

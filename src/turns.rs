@@ -18,9 +18,6 @@ use crate::retry::jittered;
 use crate::store::{CLAIM_MOST, Due, Queue, Store, StoreError};
 use crate::telemetry::metrics::{Metrics, QueueReading};
 
-/// How long a walk sleeps when nothing is due, about: what another node accepted starts within a second, with the jitter.
-pub const POLL: Duration = Duration::from_millis(800);
-
 /// How long a tenant rests whose claim came back empty or failed, unless it is known when something of it will be possible:
 /// its lanes are full, or somebody else was faster.
 pub const REST: Duration = Duration::from_millis(500);

@@ -10,6 +10,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::breaker::Heard;
+use super::doors::Doors;
 use super::share::{InHand, Room};
 use super::signature::{SigningKey, signed_headers};
 use crate::clock::SharedClock;
@@ -125,6 +126,8 @@ pub struct Dispatcher {
     pub recorder: Recorder,
     /// What is in hand, by tenant.
     pub in_hand: InHand,
+    /// What is open, by receiver.
+    pub doors: Doors,
     /// How claims are made.
     pub limits: ClaimLimits,
     /// The waits before each try.
@@ -200,6 +203,7 @@ impl Dispatcher {
         if one.tries == 0 {
             self.metrics.callback_begun(one.age_seconds);
         }
+        let place = self.doors.pass((one.tenant_id, one.receiver.clone())).await;
         let id = one.event_id.to_string();
         let headers = signed_headers(&id, self.clock.now().timestamp(), &one.body, keys);
         let begun = self.clock.instant();
@@ -209,6 +213,7 @@ impl Dispatcher {
         let answer = self.client.send(Call { method: Method::Post, url, headers, body, limits }).await;
         fault::point("callback.sent", "");
         let took = self.clock.instant() - begun;
+        drop(place);
         let asked = answer.as_ref().ok().and_then(|answer| answer.retry_after.as_deref());
         let asked = asked.and_then(|text| retry_after(text, self.clock.now()));
         let tries = one.tries.saturating_add(1);

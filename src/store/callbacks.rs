@@ -33,6 +33,8 @@ pub struct ClaimedCallback {
     pub event_id: Uuid,
     /// Where to.
     pub url: String,
+    /// The receiver that this is: scheme, host and port.
+    pub receiver: String,
     /// What every later write must name.
     pub fence: i32,
     /// How many tries were recorded before.
@@ -204,7 +206,7 @@ impl Store {
                     SELECT event_id FROM pick UNION ALL SELECT event_id FROM left_behind))
                 RETURNING c.*
             )
-            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, m.tries_before, e.body, r.proven,
+            SELECT m.tenant_id, m.event_id, m.url, m.receiver, m.fence, m.tries, m.tries_before, e.body, r.proven,
                 extract(epoch FROM now() + $4::interval - m.created_at)::float8 AS "age_seconds!"
             FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id
             JOIN receivers r ON r.tenant_id = m.tenant_id AND r.receiver = m.receiver"#,
@@ -243,9 +245,10 @@ impl Store {
                 SELECT c.event_id, i.fence, i.took, i.http_status, i.answer_head, i.error, c.replay_asked,
                     CASE WHEN c.replay_asked THEN 'pending' ELSE i.status END AS status,
                     CASE WHEN c.replay_asked THEN '0' ELSE i.wait END AS wait, i.well, i.failed, i.pause
-                FROM callbacks c JOIN input i ON i.event_id = c.event_id AND i.fence = c.fence
-                WHERE c.tenant_id = $1 AND c.lease_until IS NOT NULL
-                ORDER BY c.event_id FOR UPDATE OF c
+                FROM (SELECT * FROM input ORDER BY event_id) i CROSS JOIN LATERAL (
+                    SELECT event_id, replay_asked FROM callbacks
+                    WHERE tenant_id = $1 AND event_id = i.event_id AND fence = i.fence AND lease_until IS NOT NULL
+                    LIMIT 1 FOR UPDATE) c
             ), moved AS (
                 UPDATE callbacks c SET status = l.status, tries = c.tries + 1,
                     tries_before = CASE WHEN l.replay_asked THEN c.tries + 1 ELSE c.tries_before END, replay_asked = false,
@@ -332,11 +335,17 @@ impl Store {
         platform: &str,
     ) -> Result<Vec<(Uuid, serde_json::Value, String)>, StoreError> {
         let rows = sqlx::query!(
+            // Row by row, by the keys: joined, all publications of the platform would be read.
             "SELECT e.event_id, a.settings, t.external_id
-            FROM events e JOIN publications p USING (tenant_id, publication_id)
-            JOIN tasks t ON t.tenant_id = e.tenant_id AND t.task_id = e.task_id
-            JOIN accounts a ON a.tenant_id = p.tenant_id AND a.platform = p.platform AND a.account_id = p.account_id
-            WHERE e.tenant_id = $1 AND e.event_id = ANY ($2) AND p.platform = $3 AND a.hidden_at IS NULL",
+            FROM unnest($2::uuid[]) AS u(event_id)
+            CROSS JOIN LATERAL (SELECT event_id, publication_id, task_id FROM events
+                WHERE tenant_id = $1 AND event_id = u.event_id LIMIT 1) e
+            CROSS JOIN LATERAL (SELECT platform, account_id FROM publications
+                WHERE tenant_id = $1 AND publication_id = e.publication_id LIMIT 1) p
+            CROSS JOIN LATERAL (SELECT settings FROM accounts WHERE tenant_id = $1 AND platform = p.platform
+                AND account_id = p.account_id AND hidden_at IS NULL LIMIT 1) a
+            CROSS JOIN LATERAL (SELECT external_id FROM tasks WHERE tenant_id = $1 AND task_id = e.task_id LIMIT 1) t
+            WHERE p.platform = $3",
             tenant_id,
             event_ids,
             platform,

@@ -166,10 +166,12 @@ impl Store {
                     came_status, came_head, came_warnings, probe_step, probe_outcome, probe_detail, probe_took, probe_status,
                     probe_head, disproved, step, kind, intent_draft)
             ), held AS MATERIALIZED (
-                SELECT i.*, p.round FROM publications p
-                JOIN input i ON i.publication_id = p.publication_id AND i.fence = p.fence
-                WHERE p.tenant_id = $1 AND (p.status = 'running' OR p.sweep_at IS NOT NULL)
-                ORDER BY p.publication_id FOR NO KEY UPDATE OF p
+                -- Row by row, by the key: joined, a young table would be read whole, and a grown one by the same plan.
+                SELECT i.*, p.round FROM (SELECT * FROM input ORDER BY publication_id) i CROSS JOIN LATERAL (
+                    SELECT p.round FROM publications p
+                    WHERE p.tenant_id = $1 AND p.publication_id = i.publication_id AND p.fence = i.fence
+                        AND (p.status = 'running' OR p.sweep_at IS NOT NULL)
+                    LIMIT 1 FOR NO KEY UPDATE) p
             ), renewed AS (
                 UPDATE publications p SET marker = h.marker, confirming = h.confirming,
                     lease_until = CASE WHEN p.status = 'running' THEN now() + $24::interval + h.lease END,

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use publish_ingest::clock::Clock;
 use publish_ingest::store::{CLAIM_DUE, Claimed, Due, Move, Queue, Store, StoreError};
 use publish_ingest::task::state::Status;
 use publish_ingest::telemetry::metrics::Metrics;
-use publish_ingest::turns::{POLL, REST, TakesTurns, Turn, Turns, Wake};
+use publish_ingest::turns::{REST, TakesTurns, Turn, Turns, Wake};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -191,7 +192,7 @@ async fn a_tenant_with_thousands_of_articles_keeps_nobody_waiting() {
             store: world.store.clone(),
             queue: Queue::Publications,
             wake: Wake::default(),
-            poll: POLL,
+            poll: Duration::from_millis(800),
             slots: Arc::new(Semaphore::new(512)),
             metrics: Metrics::new(),
             clock: world.shared_clock(),

@@ -36,16 +36,18 @@ impl Store {
                     error_retryable, wait, new_round, reason, outcome, answer, accepted, parks, strays, sweep,
                     http_status, answer_head)
             ), locked AS MATERIALIZED (
+                -- Row by row, by the key: joined, a young table would be read whole, and a grown one by the same plan.
                 SELECT i.*, p.task_id, p.platform, p.account_id, p.credentials_version, p.lease_until IS NOT NULL AS leased,
                     p.counted_on,
                     -- Nothing was published, as far as can be known: the slot of the day is free again.
                     p.counted_on IS NOT NULL AND (i.new_round
                         OR i.from_status = 'running' AND (i.to_status IN ('submitted', 'login_expired')
                             OR i.to_status = 'failed' AND i.error_code <> 'outcome_unknown')) AS uncounts
-                FROM publications p
-                JOIN input i ON i.publication_id = p.publication_id AND i.fence = p.fence AND i.from_status = p.status
-                WHERE p.tenant_id = $1
-                ORDER BY p.publication_id FOR UPDATE OF p
+                FROM (SELECT * FROM input ORDER BY publication_id) i CROSS JOIN LATERAL (
+                    SELECT * FROM publications p
+                    WHERE p.tenant_id = $1 AND p.publication_id = i.publication_id AND p.fence = i.fence
+                        AND p.status = i.from_status
+                    LIMIT 1 FOR UPDATE) p
             ), task_locks AS MATERIALIZED (
                 SELECT t.task_id FROM tasks t JOIN (
                     SELECT DISTINCT task_id FROM locked WHERE from_status <> to_status) k USING (task_id)

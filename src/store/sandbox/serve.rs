@@ -12,6 +12,10 @@ use super::{SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX};
 use crate::article::Content;
 use crate::store::{Store, StoreError};
 
+/// How many articles one mark finds, and how many old requests one batch forgets of an account: more than there ever are of
+/// the one, and more than a batch adds of the other.
+const ROWS_MAX: i64 = 1_000;
+
 /// A request of that kind.
 #[derive(Debug, Clone)]
 pub struct SandboxAsk {
@@ -74,6 +78,7 @@ struct Standing {
     last_request: i64,
     last_article: i64,
     held: i32,
+    seen: i32,
     logged_out: bool,
 }
 
@@ -81,6 +86,8 @@ struct Standing {
 struct Taken {
     number: i64,
     refused: bool,
+    /// How many articles the account had been asked about.
+    seen: i32,
     /// The draft that it makes, or the article that it is about.
     article_id: Option<i64>,
 }
@@ -106,7 +113,8 @@ impl Store {
                 SandboxAsks::Publish(id) => id,
                 _ => None,
             };
-            Some(Taken { number: account.last_request, refused: account.logged_out, article_id })
+            let (refused, seen) = (account.logged_out, account.seen);
+            Some(Taken { number: account.last_request, refused, seen, article_id })
         });
         let taken = taken.collect::<Vec<_>>();
         let served = self.carry_out(tenant_id, batch, &taken, &mut transaction).await?;
@@ -133,38 +141,45 @@ impl Store {
         let rows = sqlx::query!(
             r#"WITH input AS MATERIALIZED (
                 SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
-                    $9::boolean[], $10::text[], $11::jsonb[])
-                AS u(account_id, number, kind, marker, external_id, request_id, article_id, refused, title, content)
+                    $9::boolean[], $10::text[], $11::jsonb[], $14::int[])
+                AS u(account_id, number, kind, marker, external_id, request_id, article_id, refused, title, content, seen)
             ), asked AS MATERIALIZED (
-                SELECT account_id, marker, min(number) AS first, count(*) FILTER (WHERE kind = 'find')::int AS finds,
+                SELECT account_id, marker, min(number) AS first, max(seen) AS seen, count(*) FILTER (WHERE kind = 'find')::int AS finds,
                     count(*) FILTER (WHERE kind = 'draft')::int AS drafts,
                     count(*) FILTER (WHERE kind = 'publish')::int AS publishes
                 FROM input GROUP BY 1, 2
             ), heard_of AS MATERIALIZED (
-                SELECT account_id, marker FROM asked JOIN sandbox_marks m USING (account_id, marker) WHERE m.tenant_id = $1
+                -- Here and below row by row, by the keys: joined, a young table would be read whole.
+                SELECT k.account_id, k.marker FROM asked k CROSS JOIN LATERAL (
+                    SELECT FROM sandbox_marks
+                    WHERE tenant_id = $1 AND account_id = k.account_id AND marker = k.marker LIMIT 1) m
             ), marks AS (
                 INSERT INTO sandbox_marks AS m (tenant_id, account_id, marker, ordinal, finds, drafts, publishes)
                 SELECT $1, k.account_id, k.marker,
-                    a.seen + row_number() OVER (PARTITION BY k.account_id, h.marker IS NULL ORDER BY k.first),
+                    k.seen + row_number() OVER (PARTITION BY k.account_id, h.marker IS NULL ORDER BY k.first),
                     k.finds, k.drafts, k.publishes
-                FROM asked k JOIN sandbox_accounts a ON a.tenant_id = $1 AND a.account_id = k.account_id
-                LEFT JOIN heard_of h ON h.account_id = k.account_id AND h.marker = k.marker
+                FROM asked k LEFT JOIN heard_of h ON h.account_id = k.account_id AND h.marker = k.marker
                 ON CONFLICT (tenant_id, account_id, marker) DO UPDATE SET finds = m.finds + excluded.finds,
                     drafts = m.drafts + excluded.drafts, publishes = m.publishes + excluded.publishes
                 RETURNING account_id, marker, ordinal, finds, drafts, publishes
             ), found AS MATERIALIZED (
                 SELECT i.account_id, i.number, array_agg(r.article_id ORDER BY r.article_id) AS ids,
                     array_agg(coalesce(r.public_at <= now() + $12::interval, false) ORDER BY r.article_id) AS public
-                FROM input i JOIN sandbox_articles r ON r.tenant_id = $1 AND r.account_id = i.account_id
-                    AND r.marker = i.marker
-                WHERE i.kind = 'find' AND NOT i.refused AND r.made_at <= now() + $12::interval
+                FROM input i CROSS JOIN LATERAL (
+                    SELECT article_id, public_at FROM sandbox_articles
+                    WHERE tenant_id = $1 AND account_id = i.account_id AND marker = i.marker
+                        AND made_at <= now() + $12::interval
+                    ORDER BY tenant_id, account_id, marker, article_id LIMIT $15) r
+                WHERE i.kind = 'find' AND NOT i.refused
                 GROUP BY 1, 2
             ), there AS MATERIALIZED (
                 -- Whoever changes an article holds its account's row.
-                SELECT DISTINCT r.account_id, r.article_id, r.public_at
-                FROM input i JOIN sandbox_articles r ON r.tenant_id = $1 AND r.account_id = i.account_id
-                    AND r.article_id = i.article_id
-                WHERE i.kind = 'publish' AND NOT i.refused AND r.made_at <= now() + $12::interval
+                SELECT DISTINCT i.account_id, i.article_id, r.public_at FROM input i CROSS JOIN LATERAL (
+                    SELECT public_at FROM sandbox_articles
+                    WHERE tenant_id = $1 AND account_id = i.account_id AND article_id = i.article_id
+                        AND made_at <= now() + $12::interval
+                    ORDER BY tenant_id, account_id, article_id LIMIT 1) r
+                WHERE i.kind = 'publish' AND NOT i.refused
             ), published AS (
                 UPDATE sandbox_articles r SET public_at = least(r.public_at, now() + $12::interval)
                 FROM there t WHERE r.tenant_id = $1 AND r.account_id = t.account_id AND r.article_id = t.article_id
@@ -183,8 +198,13 @@ impl Store {
                     FROM input i GROUP BY 1) c
                 WHERE a.tenant_id = $1 AND a.account_id = c.account_id
             ), forgotten AS (
-                DELETE FROM sandbox_requests r USING (SELECT account_id, max(number) AS last FROM input GROUP BY 1) l
-                WHERE r.tenant_id = $1 AND r.account_id = l.account_id AND r.number <= l.last - $13::bigint
+                DELETE FROM sandbox_requests r USING (
+                    SELECT l.account_id, o.number
+                    FROM (SELECT account_id, max(number) AS last FROM input GROUP BY 1) l CROSS JOIN LATERAL (
+                        SELECT number FROM sandbox_requests
+                        WHERE tenant_id = $1 AND account_id = l.account_id AND number <= l.last - $13::bigint
+                        ORDER BY tenant_id, account_id, number LIMIT $15) o) old
+                WHERE r.tenant_id = $1 AND r.account_id = old.account_id AND r.number = old.number
             ), served AS MATERIALIZED (
                 SELECT i.*, f.ids, f.public, t.article_id AS there,
                     count(*) OVER (PARTITION BY i.account_id, i.marker, i.kind ORDER BY i.number DESC) - 1 AS later
@@ -220,6 +240,8 @@ impl Store {
             &contents as _,
             self.clock.skew() as _,
             SANDBOX_REQUESTS_MAX,
+            &known.iter().map(|(_, taken)| taken.seen).collect::<Vec<_>>(),
+            ROWS_MAX,
         )
         .fetch_all(&mut **transaction)
         .await?;
@@ -259,17 +281,18 @@ async fn take_in(
             published = CASE WHEN excluded.login_version > s.login_version THEN 0 ELSE s.published END,
             logged_out = s.logged_out AND excluded.login_version <= s.login_version,
             login_version = greatest(s.login_version, excluded.login_version)
-        RETURNING account_id, last_request, last_article, held, logged_out"#,
+        RETURNING account_id, last_request, last_article, held, seen, logged_out"#,
         tenant_id,
         &batch.iter().map(|one| one.account_id.as_str()).collect::<Vec<_>>() as &[&str],
     )
     .fetch_all(&mut **transaction)
     .await?;
-    let mut accounts = rows.into_iter().map(|row| {
-        let (last_article, held, logged_out) = (row.last_article, row.held, row.logged_out);
-        (row.account_id, Standing { last_request: row.last_request, last_article, held, logged_out })
+    let accounts = rows.into_iter().map(|row| {
+        let (last_request, last_article) = (row.last_request, row.last_article);
+        let (held, seen, logged_out) = (row.held, row.seen, row.logged_out);
+        (row.account_id, Standing { last_request, last_article, held, seen, logged_out })
     });
-    let mut accounts = accounts.by_ref().collect::<HashMap<_, _>>();
+    let mut accounts = accounts.collect::<HashMap<_, _>>();
     for one in batch {
         if let Some(account) = accounts.get_mut(&one.account_id) {
             account.last_request -= 1;
