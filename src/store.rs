@@ -392,5 +392,8 @@ fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
         ("plan_cache_mode", "force_generic_plan"),
         // A plan is kept while its tables grow: what looks good on a small one must be good on a large one.
         ("enable_seqscan", "off"),
+        // And what joins a few rows to a young table by reading that whole does so when it is grown: our joins go by keys.
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
     ]))
 }

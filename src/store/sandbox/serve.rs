@@ -198,13 +198,13 @@ impl Store {
                     FROM input i GROUP BY 1) c
                 WHERE a.tenant_id = $1 AND a.account_id = c.account_id
             ), forgotten AS (
-                DELETE FROM sandbox_requests r USING (
-                    SELECT l.account_id, o.number
+                -- One that is just being answered may be passed over, and goes next time.
+                DELETE FROM sandbox_requests WHERE tenant_id = $1 AND ctid = ANY (ARRAY(
+                    SELECT o.ctid
                     FROM (SELECT account_id, max(number) AS last FROM input GROUP BY 1) l CROSS JOIN LATERAL (
-                        SELECT number FROM sandbox_requests
+                        SELECT ctid FROM sandbox_requests
                         WHERE tenant_id = $1 AND account_id = l.account_id AND number <= l.last - $13::bigint
-                        ORDER BY tenant_id, account_id, number LIMIT $15) o) old
-                WHERE r.tenant_id = $1 AND r.account_id = old.account_id AND r.number = old.number
+                        ORDER BY tenant_id, account_id, number LIMIT $15) o))
             ), served AS MATERIALIZED (
                 SELECT i.*, f.ids, f.public, t.article_id AS there,
                     count(*) OVER (PARTITION BY i.account_id, i.marker, i.kind ORDER BY i.number DESC) - 1 AS later
