@@ -96,6 +96,11 @@ fn columns<'a>(keys: impl IntoIterator<Item = &'a AccountKey>) -> (Vec<String>, 
     keys.into_iter().map(|key| (key.platform().to_owned(), key.account_id().to_owned())).unzip()
 }
 
+/// How many rows a batch has, as a limit.
+fn rows<T>(batch: &[T]) -> i64 {
+    i64::try_from(batch.len()).unwrap_or(i64::MAX)
+}
+
 /// Accounts that a statement has gathered into a list of pairs.
 fn stored_keys(Json(pairs): Json<Vec<(String, String)>>) -> Vec<AccountKey> {
     pairs.into_iter().map(|(platform, account_id)| AccountKey::stored(platform, account_id)).collect()
@@ -392,8 +397,5 @@ fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
         ("plan_cache_mode", "force_generic_plan"),
         // A plan is kept while its tables grow: what looks good on a small one must be good on a large one.
         ("enable_seqscan", "off"),
-        // And what joins a few rows to a young table by reading that whole does so when it is grown: our joins go by keys.
-        ("enable_hashjoin", "off"),
-        ("enable_mergejoin", "off"),
     ]))
 }

@@ -26,7 +26,7 @@ mod desk;
 mod request;
 
 use behaviour::Kind;
-use desk::Desk;
+use desk::Desks;
 use request::{Refusal, about};
 
 /// The platform's name.
@@ -41,14 +41,14 @@ const LIST_PAGE: i64 = 100;
 /// The platform.
 pub struct Sandbox {
     store: Store,
-    desk: Desk,
+    desks: Desks,
 }
 
 impl Sandbox {
     /// The platform, whose tables are in that store.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self { desk: desk::open(store.clone()), store }
+        Self { desks: Desks::open(&store), store }
     }
 
     /// Whether nothing can go wrong with a job, so that it is served with others.

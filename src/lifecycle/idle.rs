@@ -38,7 +38,8 @@ mod tests {
 
     #[test]
     fn an_idle_node_asks_below_two_a_second_and_starts_what_others_accepted_within_one() {
-        let [worker, dispatcher] = [true, false].map(|worker| Roles { api: true, worker, dispatcher: !worker });
+        let [worker, dispatcher] =
+            [true, false].map(|worker| Roles { api: true, worker, dispatcher: !worker });
         for roles in [Roles::ALL, worker, dispatcher] {
             let queues = [
                 (Queue::Publications, roles.worker),

@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-use super::{ClaimLimits, Receivers, Store, StoreError};
+use super::{ClaimLimits, Receivers, Store, StoreError, rows};
 use crate::callback::breaker::{FAILURES_MAX, Heard, OPEN_FIRST, OPEN_MAX, RECOVERY_PAUSE, Sign};
 use crate::callback::status::CallbackStatus;
 use crate::retry::{interval, jittered};
@@ -238,9 +238,10 @@ impl Store {
         let pause = |heard: Heard| interval(heard.pause.unwrap_or_default());
         let rows = sqlx::query!(
             r#"WITH input AS MATERIALIZED (
+                -- Limited as in `moves`.
                 SELECT * FROM unnest($2::uuid[], $3::int[], $4::interval[], $5::int[], $6::bytea[], $7::text[],
                     $8::text[], $9::interval[], $11::boolean[], $12::boolean[], $13::interval[])
-                AS u(event_id, fence, took, http_status, answer_head, error, status, wait, well, failed, pause)
+                AS u(event_id, fence, took, http_status, answer_head, error, status, wait, well, failed, pause) LIMIT $20
             ), locked AS MATERIALIZED (
                 SELECT c.event_id, i.fence, i.took, i.http_status, i.answer_head, i.error, c.replay_asked,
                     CASE WHEN c.replay_asked THEN 'pending' ELSE i.status END AS status,
@@ -316,6 +317,7 @@ impl Store {
             interval(QUICK) as _,
             RECEIVER_IN_FLIGHT,
             RECEIVER_IN_FLIGHT_MOST,
+            rows(batch),
         )
         .fetch_all(&self.pool)
         .await?;

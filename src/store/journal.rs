@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, rows};
 use crate::retry::interval;
 
 /// The word for a try of which it was proven that it published nothing and no longer will.
@@ -156,17 +156,20 @@ impl Store {
         };
         let status = |evidence: &Evidence| evidence.http_status.map(i32::from);
         let warnings = batch.iter().map(|entry| entry.came.as_ref()?.warnings.as_ref().map(Json));
-        let took = |probe: &Option<Probe>| interval(probe.as_ref().map_or(Duration::ZERO, |probe| probe.took));
+        let took =
+            |probe: &Option<Probe>| interval(probe.as_ref().map_or(Duration::ZERO, |probe| probe.took));
         let held = sqlx::query!(
             r#"WITH input AS MATERIALIZED (
+                -- The limit is their number: of an unknown one the planner takes a tenth, so it counts on one row and goes by
+                -- keys. For ten it would read a young table whole, and a grown one by the same plan.
                 SELECT * FROM unnest($2::uuid[], $3::int[], $4::text[], $5::interval[], $6::boolean[], $7::int[], $8::text[],
                     $9::text[], $10::text[], $11::int[], $12::text[], $13::jsonb[], $14::int[], $15::text[], $16::text[],
                     $17::interval[], $18::int[], $19::text[], $20::boolean[], $21::int[], $22::text[], $23::text[])
                 AS u(publication_id, fence, marker, lease, confirming, came_step, came_outcome, came_detail, came_draft,
                     came_status, came_head, came_warnings, probe_step, probe_outcome, probe_detail, probe_took, probe_status,
-                    probe_head, disproved, step, kind, intent_draft)
+                    probe_head, disproved, step, kind, intent_draft) LIMIT $26
             ), held AS MATERIALIZED (
-                -- Row by row, by the key: joined, a young table would be read whole, and a grown one by the same plan.
+                -- Row by row, by the key, and in its order.
                 SELECT i.*, p.round FROM (SELECT * FROM input ORDER BY publication_id) i CROSS JOIN LATERAL (
                     SELECT p.round FROM publications p
                     WHERE p.tenant_id = $1 AND p.publication_id = i.publication_id AND p.fence = i.fence
@@ -234,6 +237,7 @@ impl Store {
             &intent(|intent| intent.draft_id.as_deref()) as &[Option<&str>],
             self.clock.skew() as _,
             NOT_PUBLISHED,
+            rows(batch),
         )
         .fetch_all(&self.pool)
         .await?;

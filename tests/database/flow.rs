@@ -3,8 +3,8 @@
 //! The measurement runs by itself; where `pg_stat_statements` is installed, it names the statements:
 //! `cargo test --release --test database -- --ignored --nocapture what_a_life_costs`
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,18 +20,18 @@ use publish_ingest::task::settle::{Settler, Settling, telling};
 use publish_ingest::telemetry::metrics::Metrics;
 use publish_ingest::turns::{REST, TakesTurns, Turn, Turns, Wake};
 use serde_json::json;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use uuid::Uuid;
 
 use crate::claims::success;
 use crate::harness::{
-    BOTH, ONE, World, account_input, article, article_with, at_once, cluster_with, create_migrated,
-    in_world, in_world_at, within,
+    BOTH, ONE, World, account_input, article, article_with, at_once, cluster_with, create_migrated, in_world,
+    in_world_at, within,
 };
 use crate::leases::entry;
 use crate::receiver::Receiver;
@@ -177,7 +177,8 @@ async fn entries_are_written_together_each_by_its_own_lease() {
         }
         entries[3].intent.as_mut().unwrap().step = 1;
         let written = note(entries.split_off(2)).await;
-        let refused = written.iter().map(|one| matches!(one, Err(StoreError::Gathered(_)))).collect::<Vec<_>>();
+        let refused =
+            written.iter().map(|one| matches!(one, Err(StoreError::Gathered(_)))).collect::<Vec<_>>();
         assert_eq!(refused, [false, true, false, false]);
         assert_eq!(world.number("SELECT count(*) FROM attempts WHERE step = 2").await, 3);
     })
@@ -273,8 +274,13 @@ async fn what_is_accepted_or_settled_here_waits_for_no_poll() {
         let (mut worked, stop) = walk(world, Queue::Publications, &work);
         let (mut delivered, stop_too) = walk(world, Queue::Callbacks, &deliver);
         let tracker = TaskTracker::new();
-        let acceptor =
-            Acceptor::start(world.store.clone(), work.clone(), &Metrics::new(), world.shared_clock(), &tracker);
+        let acceptor = Acceptor::start(
+            world.store.clone(),
+            work.clone(),
+            &Metrics::new(),
+            world.shared_clock(),
+            &tracker,
+        );
         let article = article_with("a", json!({"callback_url": "https://h.example/"}));
         let submission = Submission::parse(article.to_string().as_bytes(), |_| Ok(())).unwrap();
         let sender = Sender { tenant_id: world.tenant.tenant_id, ..Sender::default() };

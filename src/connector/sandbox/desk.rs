@@ -1,8 +1,9 @@
-//! The desk for accounts at which nothing goes wrong: what is asked at the same time is served together, so that a rehearsal
+//! Desks for accounts at which nothing goes wrong: what is asked at the same time is served together, so that a rehearsal
 //! of many articles costs the database no more than it must. Where a rule of an account might apply, or a request takes its
 //! time, each goes its own way ([`super::request`]).
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -17,18 +18,37 @@ use crate::connector::{Job, Marked, Sighting, Verdict};
 use crate::gather::{Bounds, Gatherer};
 use crate::store::{SandboxAsk, SandboxAsks, SandboxServed, Store, StoreError};
 
-/// As many writers as the sandbox has connections; a full queue of articles of 64 KiB holds 64 MiB.
-const BOUNDS: Bounds = Bounds { queue: 1_024, queue_kib: 65_536, rows: 64, batch_kib: 1_024, writers: 4 };
+/// How many desks there are, as many as the sandbox has connections. An account has its own, so that what is served at one
+/// waits for no account's row that another holds.
+const DESKS: usize = 4;
+
+/// Of one desk; full queues of articles of 64 KiB hold 64 MiB.
+const BOUNDS: Bounds = Bounds { queue: 256, queue_kib: 16_384, rows: 64, batch_kib: 1_024, writers: 1 };
 
 /// What came of a request; none where there is no such account.
 type Served = Result<Option<SandboxServed>, Arc<StoreError>>;
 
-/// Serves what is asked.
-pub(super) type Desk = Gatherer<SandboxAsk, Served>;
+/// Where requests are served.
+pub(super) struct Desks {
+    all: [Gatherer<SandboxAsk, Served>; DESKS],
+}
 
-/// Opens the desk; its writers end with it.
-pub(super) fn open(store: Store) -> Desk {
-    Gatherer::start(BOUNDS, &TaskTracker::new(), move |batch| serve(store.clone(), batch))
+impl Desks {
+    /// Opens them; their writers end with them.
+    pub(super) fn open(store: &Store) -> Self {
+        let open = |_| {
+            let store = store.clone();
+            Gatherer::start(BOUNDS, &TaskTracker::new(), move |batch| serve(store.clone(), batch))
+        };
+        Self { all: std::array::from_fn(open) }
+    }
+
+    fn of(&self, job: &Job) -> &Gatherer<SandboxAsk, Served> {
+        let mut hasher = DefaultHasher::new();
+        (job.tenant_id, &job.account_id).hash(&mut hasher);
+        let at = usize::try_from(hasher.finish() % DESKS as u64).unwrap_or_default();
+        &self.all[at]
+    }
 }
 
 async fn serve(store: Store, batch: Vec<SandboxAsk>) -> Vec<Served> {
@@ -71,7 +91,7 @@ impl Sandbox {
             request_id: job.request_id.clone(),
             what,
         };
-        match self.desk.submit_patiently(ask, bytes).await {
+        match self.desks.of(job).submit_patiently(ask, bytes).await {
             Ok(Ok(Some(SandboxServed::LoggedOut))) => {
                 note(job, 401, &json!({"error": "logged_out"}));
                 Err(Refusal::logged_out())

@@ -10,11 +10,10 @@ use uuid::Uuid;
 use super::articles::body;
 use super::{SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX};
 use crate::article::Content;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, rows};
 
-/// How many articles one mark finds, and how many old requests one batch forgets of an account: more than there ever are of
-/// the one, and more than a batch adds of the other.
-const ROWS_MAX: i64 = 1_000;
+/// How many articles one mark finds: more than there ever are.
+const FOUND_MAX: i64 = 1_000;
 
 /// A request of that kind.
 #[derive(Debug, Clone)]
@@ -143,6 +142,8 @@ impl Store {
                 SELECT * FROM unnest($2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
                     $9::boolean[], $10::text[], $11::jsonb[], $14::int[])
                 AS u(account_id, number, kind, marker, external_id, request_id, article_id, refused, title, content, seen)
+                -- As in `super::moves`.
+                LIMIT $16
             ), asked AS MATERIALIZED (
                 SELECT account_id, marker, min(number) AS first, max(seen) AS seen, count(*) FILTER (WHERE kind = 'find')::int AS finds,
                     count(*) FILTER (WHERE kind = 'draft')::int AS drafts,
@@ -198,13 +199,8 @@ impl Store {
                     FROM input i GROUP BY 1) c
                 WHERE a.tenant_id = $1 AND a.account_id = c.account_id
             ), forgotten AS (
-                -- One that is just being answered may be passed over, and goes next time.
-                DELETE FROM sandbox_requests WHERE tenant_id = $1 AND ctid = ANY (ARRAY(
-                    SELECT o.ctid
-                    FROM (SELECT account_id, max(number) AS last FROM input GROUP BY 1) l CROSS JOIN LATERAL (
-                        SELECT ctid FROM sandbox_requests
-                        WHERE tenant_id = $1 AND account_id = l.account_id AND number <= l.last - $13::bigint
-                        ORDER BY tenant_id, account_id, number LIMIT $15) o))
+                DELETE FROM sandbox_requests r USING (SELECT account_id, max(number) AS last FROM input GROUP BY 1) l
+                WHERE r.tenant_id = $1 AND r.account_id = l.account_id AND r.number <= l.last - $13::bigint
             ), served AS MATERIALIZED (
                 SELECT i.*, f.ids, f.public, t.article_id AS there,
                     count(*) OVER (PARTITION BY i.account_id, i.marker, i.kind ORDER BY i.number DESC) - 1 AS later
@@ -241,7 +237,8 @@ impl Store {
             self.clock.skew() as _,
             SANDBOX_REQUESTS_MAX,
             &known.iter().map(|(_, taken)| taken.seen).collect::<Vec<_>>(),
-            ROWS_MAX,
+            FOUND_MAX,
+            rows(batch),
         )
         .fetch_all(&mut **transaction)
         .await?;
