@@ -119,7 +119,7 @@ impl Service {
         let (work, feed) = (Wake::default(), Wake::default());
         let deliver = Wake::default().and(feed.clone());
         let client = Client::new(plan.policy.clone(), plan.clock.clone())?;
-        let sandbox = Store::open(&plan.database_url, SANDBOX_CONNECTIONS, plan.clock.clone())?;
+        let sandbox = Store::open_patient(&plan.database_url, SANDBOX_CONNECTIONS, plan.clock.clone())?;
         let shared = Shared {
             connectors: connectors(&plan, &client, &sandbox),
             telling: telling(plan.callback_schedule.wait(0).unwrap_or_default()),

@@ -114,6 +114,9 @@ const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a new connection or a free one is waited for: with it, an answer "unavailable" comes within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long the patient wait for one: below half of the usual lease, within which a call ends anyway.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A connection that lay idle for longer is asked whether it still lives before it is used.
 const TRUSTED_IDLE: Duration = Duration::from_millis(500);
 
@@ -246,9 +249,13 @@ pub struct Store {
 impl Store {
     /// A pool of at most `connections`, opened when needed: the database need not be there yet.
     pub fn open(url: &str, connections: u32, clock: SharedClock) -> Result<Self, StoreError> {
-        let pool = pool_options(connections).before_acquire(|connection, meta| {
-            Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) })
-        });
+        let pool = asking(pool_options(connections)).connect_lazy_with(connect_options(url)?);
+        Ok(Self { pool, clock, fetching: Lines::default() })
+    }
+
+    /// As [`Self::open`], for what is asked of few connections by many at once: nobody is turned away for that.
+    pub fn open_patient(url: &str, connections: u32, clock: SharedClock) -> Result<Self, StoreError> {
+        let pool = asking(pool_options(connections)).acquire_timeout(PATIENCE);
         let pool = pool.connect_lazy_with(connect_options(url)?);
         Ok(Self { pool, clock, fetching: Lines::default() })
     }
@@ -377,6 +384,13 @@ fn pool_options(connections: u32) -> PgPoolOptions {
         .min_connections(0)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
+}
+
+/// Has a connection that lay idle asked whether it still lives before it is used.
+fn asking(options: PgPoolOptions) -> PgPoolOptions {
+    options.before_acquire(|connection, meta| {
+        Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) })
+    })
 }
 
 fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {

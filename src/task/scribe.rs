@@ -63,7 +63,9 @@ async fn write(store: Store, batch: Vec<JournalEntry>) -> Vec<Written> {
             }
             Err(error) => {
                 let error = Arc::new(error);
-                part.into_iter().for_each(|at| written[at] = Err(error.clone()));
+                for at in part {
+                    written[at] = Err(error.clone());
+                }
             }
         }
     }

@@ -69,7 +69,9 @@ async fn serve(store: Store, batch: Vec<SandboxAsk>) -> Vec<Served> {
             }
             Err(error) => {
                 let error = Arc::new(error);
-                part.into_iter().for_each(|at| served[at] = Err(error.clone()));
+                for at in part {
+                    served[at] = Err(error.clone());
+                }
             }
         }
     }
