@@ -14,7 +14,6 @@ const ROOMS: [&str; 36] = [
     "callback",
     "retention",
     "turns",
-    "gather",
     "task::run",
     "connector",
     "outbound",
@@ -40,6 +39,7 @@ const ROOMS: [&str; 36] = [
     "retention::keep",
     "retry",
     "lines",
+    "gather",
     "recent",
     "fault",
 ];

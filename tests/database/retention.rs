@@ -26,7 +26,7 @@ use crate::claims::success;
 use crate::harness::{
     Api, BOTH, ONE, World, article, article_with, at_once, eventually, in_world, limits, task_path, within,
 };
-use crate::leases::entry;
+use crate::leases::{entry, note};
 use crate::plans::{FEW, told, touched};
 use crate::receiver::{Answer, Receiver};
 
@@ -72,7 +72,7 @@ async fn published(world: &World, names: &[&str], callback_url: Option<&str>) {
             return;
         }
         for one in &claimed {
-            assert!(world.store.journal(&entry(one, "m")).await.unwrap());
+            assert!(note(&world.store, entry(one, "m")).await);
             assert!(settler.settle(success(one)).await);
         }
     }
@@ -172,7 +172,7 @@ async fn what_may_go_on_is_not_touched_and_goes_when_it_has_ended() {
         let settler = world.settler();
         let begun = async |name: &str| {
             let one = claimed(world, name).await;
-            assert!(world.store.journal(&entry(&one, "m")).await.unwrap());
+            assert!(note(&world.store, entry(&one, "m")).await);
             one
         };
         published(world, &["done"], None).await;
