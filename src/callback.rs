@@ -2,6 +2,7 @@
 
 pub mod breaker;
 pub mod deliver;
+pub mod doors;
 pub mod event;
 pub mod feed;
 pub mod replay;

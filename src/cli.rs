@@ -121,6 +121,7 @@ fn of_the_database(error: &StoreError) -> String {
         StoreError::Unavailable(_) | StoreError::HeldUp(_) | StoreError::Refused(_) => {
             format!("{error}: check DATABASE_URL, and that this database runs and lets you in")
         }
+        StoreError::Gathered(error) => of_the_database(error),
         StoreError::OtherKey { .. } => format!("{error} (it is the database that DATABASE_URL names)"),
         StoreError::Schema(_) | StoreError::Rights(_) | StoreError::Sealed(_) => error.to_string(),
     }

@@ -82,6 +82,8 @@ pub struct AppState {
     pub work: Wake,
     /// Wakes the dispatchers of this process: an event was written.
     pub deliver: Wake,
+    /// Woken when a range of callbacks is to be sent again.
+    pub replays: Wake,
     /// Those who wait for events here.
     pub feeds: Feeds,
     /// Which addresses may be called: a URL that never may is refused when it is sent.

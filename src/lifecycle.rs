@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::callback::deliver::{self, Dispatcher, Recorder};
+use crate::callback::doors::Doors;
 use crate::callback::feed::Feeds;
 use crate::callback::replay::Replayer;
 use crate::callback::share::{self, InHand};
@@ -32,11 +33,14 @@ use crate::retry::Schedule;
 use crate::store::{CLAIM_MOST, ClaimLimits, LOGIN_EXPIRED, Queue, Store, StoreError, Telling, Then};
 use crate::task::accept::Acceptor;
 use crate::task::run::OUTCOME_UNKNOWN;
+use crate::task::scribe::Scribe;
 use crate::task::settle::{Settler, Settling, telling};
 use crate::task::work::{self, Connectors, Worker};
 use crate::telemetry::metrics::Metrics;
 use crate::turns::{Turns, Wake};
 use crate::vault::Vault;
+
+mod idle;
 
 /// How long a stop takes at most, whatever receivers and callers do; what is not done by then is left to its lease.
 pub const STOP_WITHIN: Duration = Duration::from_secs(10);
@@ -52,6 +56,9 @@ const READY_CONNECTIONS: u32 = 2;
 
 /// Connections for the loops: claims and journals of many runs at once, each for a moment.
 const LOOP_CONNECTIONS: u32 = 16;
+
+/// Connections for the walks' questions what is due: one for each walk.
+const LOOK_CONNECTIONS: u32 = 3;
 
 /// Connections of the sandbox, apart from the loops': what is rehearsed takes nothing from what is meant.
 const SANDBOX_CONNECTIONS: u32 = 4;
@@ -112,7 +119,7 @@ impl Service {
         let (work, feed) = (Wake::default(), Wake::default());
         let deliver = Wake::default().and(feed.clone());
         let client = Client::new(plan.policy.clone(), plan.clock.clone())?;
-        let sandbox = Store::open(&plan.database_url, SANDBOX_CONNECTIONS, plan.clock.clone())?;
+        let sandbox = Store::open_patient(&plan.database_url, SANDBOX_CONNECTIONS, plan.clock.clone())?;
         let shared = Shared {
             connectors: connectors(&plan, &client, &sandbox),
             telling: telling(plan.callback_schedule.wait(0).unwrap_or_default()),
@@ -120,6 +127,7 @@ impl Service {
             metrics: Metrics::new(),
             work,
             deliver,
+            replays: Wake::default(),
             feed,
             stop: stop.clone(),
             tracker: tracker.clone(),
@@ -136,8 +144,9 @@ impl Service {
         if plan.roles.worker || plan.roles.dispatcher {
             let store = Store::open(&plan.database_url, LOOP_CONNECTIONS, plan.clock.clone())?;
             shared.watch_pool("loops", &store);
-            stores.push(store.clone());
-            Loops { plan, shared, store }.start();
+            let looks = Store::open_for_looks(&plan.database_url, LOOK_CONNECTIONS, plan.clock.clone())?;
+            stores.extend([store.clone(), looks.clone()]);
+            Loops { plan, shared, store, looks }.start();
         }
         let server = tokio::spawn(inbound::serve(listener, router, door, stop.clone()));
         Ok(Self { stores, stop, server, tracker })
@@ -176,6 +185,8 @@ struct Shared {
     /// Woken with `deliver`: who waits for events.
     feed: Wake,
     deliver: Wake,
+    /// Woken when a range is to be sent again.
+    replays: Wake,
     stop: CancellationToken,
     tracker: TaskTracker,
 }
@@ -218,6 +229,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
         telling: shared.telling,
         work: shared.work.clone(),
         deliver: shared.deliver.clone(),
+        replays: shared.replays.clone(),
         feeds,
         policy: Arc::new(plan.policy.clone()),
         body_limit: plan.body_limit,
@@ -233,6 +245,7 @@ struct Loops {
     plan: Plan,
     shared: Shared,
     store: Store,
+    looks: Store,
 }
 
 impl Loops {
@@ -252,8 +265,8 @@ impl Loops {
                 self.plan.clock.clone(),
                 self.shared.stop.clone(),
             ));
-            // Nobody wakes it: a replay is no hurry. It takes one turn at a time.
-            let turns = self.turns(Queue::Replays, &Wake::default(), CLAIM_MOST);
+            // It takes one turn at a time.
+            let turns = self.turns(Queue::Replays, &self.shared.replays, CLAIM_MOST);
             let replayer = Replayer { store: self.store.clone(), deliver: deliver.clone() };
             tracker.spawn(turns.walk(Arc::new(replayer)));
         }
@@ -273,6 +286,7 @@ impl Loops {
             vault: plan.vault.clone(),
             connectors: shared.connectors.clone(),
             settler: Settler::start(settling, &shared.tracker),
+            scribe: Scribe::start(self.store.clone(), &shared.tracker),
             telling: shared.telling,
             deliver: shared.deliver.clone(),
             limits: ClaimLimits { owner: owner.to_owned(), lease: plan.lease },
@@ -280,6 +294,7 @@ impl Loops {
             metrics: shared.metrics.clone(),
             clock: plan.clock.clone(),
             tracker: shared.tracker.clone(),
+            room: Arc::new(Semaphore::new(work::IN_HAND_KIB)),
             marker_keys: Mutex::new(HashMap::new()),
         }
     }
@@ -299,6 +314,7 @@ impl Loops {
                 &shared.tracker,
             ),
             in_hand: InHand::default(),
+            doors: Doors::default(),
             limits: ClaimLimits {
                 owner: owner.to_owned(),
                 lease: plan.callback_timeout + deliver::LEASE_MARGIN,
@@ -313,9 +329,10 @@ impl Loops {
 
     fn turns(&self, queue: Queue, wake: &Wake, slots: usize) -> Turns {
         Turns {
-            store: self.store.clone(),
+            store: self.looks.clone(),
             queue,
             wake: wake.clone(),
+            poll: idle::poll(queue, self.plan.roles),
             slots: Arc::new(Semaphore::new(slots)),
             metrics: self.shared.metrics.clone(),
             clock: self.plan.clock.clone(),

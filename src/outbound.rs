@@ -32,8 +32,9 @@ pub use retry_after::{RETRY_AFTER_MAX, retry_after};
 /// What the client calls itself.
 pub const USER_AGENT: &str = concat!("publish-ingest/", env!("CARGO_PKG_VERSION"));
 
-/// Idle connections kept per receiver: a lane has few callbacks in flight, and each idle one costs a descriptor.
-const IDLE_PER_RECEIVER_MAX: usize = 4;
+/// Idle connections kept per receiver: as many as it is called at once while it works as usual, or connections would be made
+/// and closed for nothing; each idle one costs a descriptor, for [`IDLE_MAX`].
+const IDLE_PER_RECEIVER_MAX: usize = 16;
 
 /// How long an idle connection is kept: shorter than common servers keep theirs (Node closes after 5 s), since a request that
 /// meets a connection which is just being closed is lost, and nobody knows whether it arrived.

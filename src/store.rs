@@ -5,6 +5,7 @@
 //! groups, publications, tasks, lanes, feed, each sorted by key; replays, callbacks, then receivers.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -70,7 +71,7 @@ pub use locks::Unfinished;
 pub use login_checks::AskedAccount;
 pub use logins::LOGIN_EXPIRED;
 pub use moves::{Composed, Move, Moved, Published, SWEEP_AFTER, Telling};
-pub use publications::{CLAIM_DUE, CLAIM_MOST, ClaimLimits, Claimed};
+pub use publications::{CLAIM_DUE, CLAIM_LEFT, CLAIM_MOST, ClaimLimits, Claimed};
 pub use pull::{Beat, HandOut, HandedOut, Handing};
 pub use quotas::{Grant, LimitsSet, QuotaStanding};
 pub use receivers::Receivers;
@@ -79,8 +80,9 @@ pub use replays::{
 };
 pub use rights::{RightsError, WorksAs};
 pub use sandbox::{
-    SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX, SandboxAbout, SandboxArticle, SandboxDone, SandboxEmptied,
-    SandboxNote, SandboxPage, SandboxPlace, SandboxRequest, SandboxStanding,
+    SANDBOX_ARTICLES_MAX, SANDBOX_REQUESTS_MAX, SandboxAbout, SandboxArticle, SandboxAsk, SandboxAsks,
+    SandboxDone, SandboxEmptied, SandboxNote, SandboxPage, SandboxPlace, SandboxRequest, SandboxServed,
+    SandboxStanding,
 };
 pub use sealed::{NotOpened, Resealed, Sealed, SealedCount};
 pub use signing::{LiveKey, Rotation, SIGNING_KEYS_MAX};
@@ -92,6 +94,11 @@ pub use tenants::{AuthenticatedKey, DefaultsChange, KeyRow, Tenant};
 /// The two names of accounts, each as a column for `unnest`.
 fn columns<'a>(keys: impl IntoIterator<Item = &'a AccountKey>) -> (Vec<String>, Vec<String>) {
     keys.into_iter().map(|key| (key.platform().to_owned(), key.account_id().to_owned())).unzip()
+}
+
+/// How many rows a batch has, as a limit.
+fn rows<T>(batch: &[T]) -> i64 {
+    i64::try_from(batch.len()).unwrap_or(i64::MAX)
 }
 
 /// Accounts that a statement has gathered into a list of pairs.
@@ -106,6 +113,9 @@ const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a new connection or a free one is waited for: with it, an answer "unavailable" comes within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the patient wait for one: below half of the usual lease, within which a call ends anyway.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection that lay idle for longer is asked whether it still lives before it is used.
 const TRUSTED_IDLE: Duration = Duration::from_millis(500);
@@ -131,6 +141,9 @@ pub enum StoreError {
     /// A role has too few rights, or too many.
     #[error(transparent)]
     Rights(#[from] RightsError),
+    /// What befell a batch befell all of it.
+    #[error(transparent)]
+    Gathered(#[from] Arc<StoreError>),
     /// A stored secret cannot be opened.
     #[error(transparent)]
     Sealed(#[from] crate::vault::CannotOpen),
@@ -164,7 +177,11 @@ impl StoreError {
     /// Whether the same again may succeed.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::HeldUp(_))
+        match self {
+            Self::Unavailable(_) | Self::HeldUp(_) => true,
+            Self::Gathered(error) => error.is_passing(),
+            _ => false,
+        }
     }
 }
 
@@ -232,16 +249,21 @@ pub struct Store {
 impl Store {
     /// A pool of at most `connections`, opened when needed: the database need not be there yet.
     pub fn open(url: &str, connections: u32, clock: SharedClock) -> Result<Self, StoreError> {
-        let options = connect_options(url)?;
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .min_connections(0)
-            .acquire_timeout(ACQUIRE_TIMEOUT)
-            .test_before_acquire(false)
-            .before_acquire(|connection, meta| {
-                Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) })
-            })
-            .connect_lazy_with(options);
+        let pool = asking(pool_options(connections)).connect_lazy_with(connect_options(url)?);
+        Ok(Self { pool, clock, fetching: Lines::default() })
+    }
+
+    /// As [`Self::open`], for what is asked of few connections by many at once: nobody is turned away for that.
+    pub fn open_patient(url: &str, connections: u32, clock: SharedClock) -> Result<Self, StoreError> {
+        let pool = asking(pool_options(connections)).acquire_timeout(PATIENCE);
+        let pool = pool.connect_lazy_with(connect_options(url)?);
+        Ok(Self { pool, clock, fetching: Lines::default() })
+    }
+
+    /// As [`Self::open`], for questions that are asked again and again: no connection is asked whether it still lives before
+    /// it is used, which would be as many statements once more. One that does not fails the question.
+    pub fn open_for_looks(url: &str, connections: u32, clock: SharedClock) -> Result<Self, StoreError> {
+        let pool = pool_options(connections).connect_lazy_with(connect_options(url)?);
         Ok(Self { pool, clock, fetching: Lines::default() })
     }
 
@@ -354,6 +376,21 @@ async fn create(url: &str, statement: String, exists: &str) -> Result<(), StoreE
         Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(exists) => Ok(()),
         other => other.map(|_| ()).map_err(Into::into),
     }
+}
+
+fn pool_options(connections: u32) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .min_connections(0)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+}
+
+/// Has a connection that lay idle asked whether it still lives before it is used.
+fn asking(options: PgPoolOptions) -> PgPoolOptions {
+    options.before_acquire(|connection, meta| {
+        Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) })
+    })
 }
 
 fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {

@@ -7,6 +7,7 @@ pub mod marker;
 pub mod pull;
 pub mod report;
 pub mod run;
+pub mod scribe;
 pub mod settle;
 pub mod state;
 pub mod steps;

@@ -18,9 +18,6 @@ use crate::retry::jittered;
 use crate::store::{CLAIM_MOST, Due, Queue, Store, StoreError};
 use crate::telemetry::metrics::{Metrics, QueueReading};
 
-/// How long a walk sleeps when nothing is due: what another node accepted starts within it.
-const POLL: Duration = Duration::from_millis(800);
-
 /// How long a tenant rests whose claim came back empty or failed, unless it is known when something of it will be possible:
 /// its lanes are full, or somebody else was faster.
 pub const REST: Duration = Duration::from_millis(500);
@@ -81,16 +78,23 @@ struct Rest {
     least: Instant,
     /// The newest of what was due then.
     newest: Option<DateTime<Utc>>,
+    /// What was to be looked after then.
+    chores: [bool; 3],
 }
 
 impl Rest {
     fn of(due: &Due, rest: Duration, now: Instant) -> Self {
-        Self { until: now + rest, least: now + rest.min(REST), newest: due.newest }
+        Self { until: now + rest, least: now + rest.min(REST), newest: due.newest, chores: chores(due) }
     }
 
     fn until(&self, due: &Due) -> Instant {
-        if due.newest > self.newest { self.least } else { self.until }
+        let more = due.newest > self.newest || chores(due) != self.chores;
+        if more { self.least } else { self.until }
     }
+}
+
+fn chores(due: &Due) -> [bool; 3] {
+    [due.parked, due.sweeping, due.resuming]
 }
 
 /// Who has turns: workers and dispatchers.
@@ -130,12 +134,14 @@ impl Seen {
 
 /// A walk.
 pub struct Turns {
-    /// Where to ask.
+    /// Where to ask. A question that fails is asked again, so its connections need not be asked first whether they live.
     pub store: Store,
     /// What for.
     pub queue: Queue,
     /// What wakes it.
     pub wake: Wake,
+    /// How long it sleeps, about, if nobody does and nothing is known to become due sooner.
+    pub poll: Duration,
     /// How much may be in hand at once.
     pub slots: Arc<Semaphore>,
     /// Shows what it sees.
@@ -158,7 +164,7 @@ impl Turns {
         while !self.stop.is_cancelled() {
             let woken = self.wake.woken();
             resting.retain(|tenant, rest| !woken.contains(tenant) && rest.until > self.clock.instant());
-            let due = match self.store.tenants_due(self.queue, after, TENANTS_AT_ONCE, POLL).await {
+            let due = match self.store.tenants_due(self.queue, after, TENANTS_AT_ONCE, self.poll).await {
                 Ok(due) => due,
                 Err(error) => {
                     tracing::warn!(queue = ?self.queue, %error, "cannot ask what is due");
@@ -233,7 +239,7 @@ impl Turns {
 
     /// Waits for a wake-up, for what is due `next`, or for the poll.
     async fn pause(&self, next: Option<Instant>) {
-        let poll = jittered(POLL, self.clock.fraction());
+        let poll = jittered(self.poll, self.clock.fraction());
         let wait = next.map_or(poll, |next| poll.min(next.saturating_duration_since(self.clock.instant())));
         tokio::select! {
             () = self.wake.heard() => {}

@@ -13,7 +13,6 @@ const ROOMS: [&str; 34] = [
     "task",
     "callback",
     "turns",
-    "gather",
     "task::run",
     "connector",
     "outbound",
@@ -38,6 +37,7 @@ const ROOMS: [&str; 34] = [
     "telemetry",
     "retry",
     "lines",
+    "gather",
     "recent",
     "fault",
 ];

@@ -1,5 +1,6 @@
 //! Delivering: callbacks that are due are claimed, signed, sent and recorded, at least once each.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::breaker::Heard;
+use super::doors::Doors;
 use super::share::{InHand, Room};
 use super::signature::{SigningKey, signed_headers};
 use crate::clock::SharedClock;
@@ -124,6 +126,8 @@ pub struct Dispatcher {
     pub recorder: Recorder,
     /// What is in hand, by tenant.
     pub in_hand: InHand,
+    /// What is open, by receiver.
+    pub doors: Doors,
     /// How claims are made.
     pub limits: ClaimLimits,
     /// The waits before each try.
@@ -157,12 +161,14 @@ impl TakesTurns for Dispatcher {
         let keys: Arc<[_]> = live.into_iter().map(|one| one.key).collect();
         let claimed = self.store.claim_callbacks(tenant_id, receivers, &self.limits).await?;
         let taken = claimed.len();
+        let twice = self.told_twice(tenant_id, &claimed).await;
         for one in claimed {
+            let twice = twice.contains(&one.event_id);
             let slot = (slots.split(1), self.in_hand.hold(tenant_id, one.proven));
             let (dispatcher, keys) = (self.clone(), keys.clone());
             self.tracker.spawn(async move {
                 let _slot = slot;
-                dispatcher.send(one, &keys).await;
+                dispatcher.send(one, &keys, twice).await;
             });
         }
         let rest = if taken == 0 { self.rest(tenant_id, receivers).await? } else { REST };
@@ -179,25 +185,25 @@ impl Dispatcher {
         Ok(free.unwrap_or(REST).clamp(REST_MIN, REST_MOST))
     }
 
-    /// Whether an event is to be delivered twice, because its account of the sandbox says so. Of others nothing is asked.
-    async fn tells_twice(&self, one: &ClaimedCallback) -> bool {
-        if !is_of_sandbox(&one.body) {
-            return false;
+    /// Which events are to be delivered twice, because their account of the sandbox says so. Of others nothing is asked.
+    async fn told_twice(&self, tenant_id: Uuid, claimed: &[ClaimedCallback]) -> HashSet<Uuid> {
+        let of_sandbox = claimed.iter().filter(|one| one.tries == 0 && is_of_sandbox(&one.body));
+        let of_sandbox = of_sandbox.map(|one| one.event_id).collect::<Vec<_>>();
+        if of_sandbox.is_empty() {
+            return HashSet::new();
         }
-        let asked = self.store.settings_of_event(one.tenant_id, one.event_id, sandbox::PLATFORM).await;
+        let asked = self.store.settings_of_events(tenant_id, &of_sandbox, sandbox::PLATFORM).await;
         // A rehearsal that fails is no reason to deliver nothing.
-        asked
-            .ok()
-            .flatten()
-            .is_some_and(|(settings, external_id)| sandbox::tells_twice(&settings, &external_id))
+        let told = asked.unwrap_or_default().into_iter();
+        let twice = told.filter(|(_, settings, external_id)| sandbox::tells_twice(settings, external_id));
+        twice.map(|(event_id, ..)| event_id).collect()
     }
 
-    async fn send(&self, one: ClaimedCallback, keys: &[SigningKey]) {
+    async fn send(&self, one: ClaimedCallback, keys: &[SigningKey], twice: bool) {
         if one.tries == 0 {
             self.metrics.callback_begun(one.age_seconds);
         }
-        // Asked before it is sent, while its bytes are here.
-        let twice = one.tries == 0 && self.tells_twice(&one).await;
+        let place = self.doors.pass((one.tenant_id, one.receiver.clone())).await;
         let id = one.event_id.to_string();
         let headers = signed_headers(&id, self.clock.now().timestamp(), &one.body, keys);
         let begun = self.clock.instant();
@@ -207,6 +213,7 @@ impl Dispatcher {
         let answer = self.client.send(Call { method: Method::Post, url, headers, body, limits }).await;
         fault::point("callback.sent", "");
         let took = self.clock.instant() - begun;
+        drop(place);
         let asked = answer.as_ref().ok().and_then(|answer| answer.retry_after.as_deref());
         let asked = asked.and_then(|text| retry_after(text, self.clock.now()));
         let tries = one.tries.saturating_add(1);

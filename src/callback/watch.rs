@@ -10,7 +10,7 @@ use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 
 /// How often open breakers are counted: about as often as metrics are asked for, by an index that holds them alone.
-const LOOK: Duration = Duration::from_secs(12);
+pub const LOOK: Duration = Duration::from_secs(20);
 
 /// Counts open breakers until stopped.
 pub async fn open_breakers(store: Store, metrics: Metrics, clock: SharedClock, stop: CancellationToken) {

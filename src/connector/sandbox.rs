@@ -22,9 +22,11 @@ use crate::store::{SandboxArticle, SandboxDone, SandboxPage, Store};
 
 mod account;
 mod behaviour;
+mod desk;
 mod request;
 
 use behaviour::Kind;
+use desk::Desks;
 use request::{Refusal, about};
 
 /// The platform's name.
@@ -39,16 +41,25 @@ const LIST_PAGE: i64 = 100;
 /// The platform.
 pub struct Sandbox {
     store: Store,
+    desks: Desks,
 }
 
 impl Sandbox {
     /// The platform, whose tables are in that store.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self { store }
+        Self { desks: Desks::open(&store), store }
+    }
+
+    /// Whether nothing can go wrong with a job, so that it is served with others.
+    fn serves(job: &Job) -> bool {
+        account::read(&job.settings).is_ok_and(|settings| desk::serves(&settings))
     }
 
     async fn look(&self, job: &Job) -> Result<Sighting, Refusal> {
+        if Self::serves(job) {
+            return self.look_at_desk(job).await;
+        }
         let call = self.ask(job, Kind::Find).await?;
         let found = self.store.sandbox_find(call.place, &job.marker).await?;
         let ids = found.iter().map(|(id, _)| *id).collect::<Vec<_>>();
@@ -62,18 +73,22 @@ impl Sandbox {
     }
 
     async fn make(&self, job: &Job) -> Result<Verdict, Refusal> {
+        if Self::serves(job) {
+            return self.make_at_desk(job).await;
+        }
         let call = self.ask(job, Kind::Draft).await?;
         let made = self.store.sandbox_draft(call.place, about(job), &job.content, call.delay()).await?;
         let Some(id) = made else {
             self.answer(&call, 507, &json!({"error": "full"}), SandboxDone::default()).await?;
-            let message = "the sandbox holds as many articles of this account as it may: empty it by DELETE \
-                /sandbox/{account_id}/articles";
-            return Ok(Verdict::Rejected(Failure::new("sandbox_full", message)));
+            return Ok(full());
         };
         self.tell(&call, (201, "made", id), Verdict::Drafted(id.to_string())).await
     }
 
     async fn make_public(&self, job: &Job) -> Result<Verdict, Refusal> {
+        if Self::serves(job) {
+            return self.make_public_at_desk(job).await;
+        }
         let call = self.ask(job, Kind::Publish).await?;
         let there = match draft_id(job) {
             Some(id) => self.store.sandbox_publish(call.place, id, call.delay()).await?.then_some(id),
@@ -81,8 +96,7 @@ impl Sandbox {
         };
         let Some(id) = there else {
             self.answer(&call, 404, &json!({"error": "not_found"}), SandboxDone::default()).await?;
-            let message = "the draft is not on the sandbox any more";
-            return Ok(Verdict::Transient(Failure::new("draft_vanished", message)));
+            return Ok(vanished());
         };
         self.tell(&call, (200, "published", id), Verdict::Done(remote(&job.account_id, id))).await
     }
@@ -138,6 +152,16 @@ pub fn url(account_id: &str, article_id: i64) -> String {
 
 fn remote(account_id: &str, id: i64) -> Remote {
     Remote { url: url(account_id, id), remote_id: Some(id.to_string()) }
+}
+
+fn full() -> Verdict {
+    let message = "the sandbox holds as many articles of this account as it may: empty it by DELETE \
+        /sandbox/{account_id}/articles";
+    Verdict::Rejected(Failure::new("sandbox_full", message))
+}
+
+fn vanished() -> Verdict {
+    Verdict::Transient(Failure::new("draft_vanished", "the draft is not on the sandbox any more"))
 }
 
 fn draft_id(job: &Job) -> Option<i64> {

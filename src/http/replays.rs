@@ -157,7 +157,10 @@ pub(super) async fn post_replay(
     let body = json_body(&headers, body, MANAGE_BODY_MAX_BYTES).await?;
     let range = range(&body, state.clock.now())?;
     match caller.within(state.store.begin_replay(caller.tenant_id, range)).await?? {
-        ReplayAsked::Begun(row) => Ok((StatusCode::ACCEPTED, Json(row.into()))),
+        ReplayAsked::Begun(row) => {
+            state.replays.wake(caller.tenant_id);
+            Ok((StatusCode::ACCEPTED, Json(row.into())))
+        }
         ReplayAsked::TooMany => {
             let mut fields = Fields::of_body(&body, &FIELDS)?;
             let detail =

@@ -6,13 +6,23 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
-use super::{ClaimLimits, Receivers, Store, StoreError};
+use super::{ClaimLimits, Receivers, Store, StoreError, rows};
 use crate::callback::breaker::{FAILURES_MAX, Heard, OPEN_FIRST, OPEN_MAX, RECOVERY_PAUSE, Sign};
 use crate::callback::status::CallbackStatus;
 use crate::retry::{interval, jittered};
 
 /// The most tries that are shown of one callback, the newest: it may be replayed as often as anybody likes.
 const TRIES_MAX: i64 = 1_000;
+
+/// How many deliveries to one receiver of a tenant run at once: a slow one then holds this many, not all.
+pub(super) const RECEIVER_IN_FLIGHT: i32 = 16;
+
+/// How many run at once to one that answers each within [`QUICK`], as long as they are needed. Most of a delivery's time is
+/// then ours, to claim and to record it, and not the receiver's: 16 at once would be a thousand a second.
+const RECEIVER_IN_FLIGHT_MOST: i32 = 128;
+
+/// What such a receiver takes for an answer at most.
+const QUICK: Duration = Duration::from_millis(250);
 
 /// A callback in hand.
 #[derive(Debug, Clone)]
@@ -23,6 +33,8 @@ pub struct ClaimedCallback {
     pub event_id: Uuid,
     /// Where to.
     pub url: String,
+    /// The receiver that this is: scheme, host and port.
+    pub receiver: String,
     /// What every later write must name.
     pub fence: i32,
     /// How many tries were recorded before.
@@ -165,7 +177,7 @@ impl Store {
                 FROM due JOIN receivers r ON r.tenant_id = $1 AND r.receiver = due.receiver
                 WHERE due.due_at <= now() + $4::interval AND r.free_at <= now() + $4::interval
                     AND r.in_flight < CASE WHEN r.proven THEN r.max_in_flight ELSE 1 END AND (r.proven OR $5)
-                ORDER BY r.free_at LIMIT 16
+                ORDER BY r.free_at LIMIT 64
                 FOR NO KEY UPDATE OF r SKIP LOCKED
             ), pick AS MATERIALIZED (
                 SELECT q.event_id, q.receiver, f.in_flight, f.recovering, f.slots FROM free f CROSS JOIN LATERAL (
@@ -173,7 +185,7 @@ impl Store {
                     WHERE c.tenant_id = $1 AND c.receiver = f.receiver AND c.status = 'pending'
                         AND c.lease_until IS NULL AND c.due_at <= now() + $4::interval
                     ORDER BY c.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
-                LIMIT 16
+                LIMIT 64
             ), left_behind AS MATERIALIZED (
                 SELECT event_id FROM callbacks
                 WHERE tenant_id = $1 AND lease_until IS NOT NULL AND lease_until <= now() + $4::interval
@@ -182,7 +194,7 @@ impl Store {
                 -- One that has come back is paced until less is due for it than it may have.
                 UPDATE receivers r SET in_flight = k.in_flight + k.n,
                     free_at = now() + $4::interval + CASE WHEN k.recovering THEN k.n ELSE 0 END * $6::interval,
-                    recovering = k.recovering AND (k.n >= k.slots OR (SELECT count(*) FROM pick) >= 16)
+                    recovering = k.recovering AND (k.n >= k.slots OR (SELECT count(*) FROM pick) >= 64)
                 FROM (SELECT receiver, in_flight, recovering, slots, count(*)::int AS n FROM pick GROUP BY 1, 2, 3, 4) k
                 WHERE r.tenant_id = $1 AND r.receiver = k.receiver
             ), mine AS (
@@ -194,7 +206,7 @@ impl Store {
                     SELECT event_id FROM pick UNION ALL SELECT event_id FROM left_behind))
                 RETURNING c.*
             )
-            SELECT m.tenant_id, m.event_id, m.url, m.fence, m.tries, m.tries_before, e.body, r.proven,
+            SELECT m.tenant_id, m.event_id, m.url, m.receiver, m.fence, m.tries, m.tries_before, e.body, r.proven,
                 extract(epoch FROM now() + $4::interval - m.created_at)::float8 AS "age_seconds!"
             FROM mine m JOIN events e ON e.tenant_id = m.tenant_id AND e.event_id = m.event_id
             JOIN receivers r ON r.tenant_id = m.tenant_id AND r.receiver = m.receiver"#,
@@ -226,16 +238,18 @@ impl Store {
         let pause = |heard: Heard| interval(heard.pause.unwrap_or_default());
         let rows = sqlx::query!(
             r#"WITH input AS MATERIALIZED (
+                -- Limited as in `moves`.
                 SELECT * FROM unnest($2::uuid[], $3::int[], $4::interval[], $5::int[], $6::bytea[], $7::text[],
                     $8::text[], $9::interval[], $11::boolean[], $12::boolean[], $13::interval[])
-                AS u(event_id, fence, took, http_status, answer_head, error, status, wait, well, failed, pause)
+                AS u(event_id, fence, took, http_status, answer_head, error, status, wait, well, failed, pause) LIMIT $20
             ), locked AS MATERIALIZED (
                 SELECT c.event_id, i.fence, i.took, i.http_status, i.answer_head, i.error, c.replay_asked,
                     CASE WHEN c.replay_asked THEN 'pending' ELSE i.status END AS status,
                     CASE WHEN c.replay_asked THEN '0' ELSE i.wait END AS wait, i.well, i.failed, i.pause
-                FROM callbacks c JOIN input i ON i.event_id = c.event_id AND i.fence = c.fence
-                WHERE c.tenant_id = $1 AND c.lease_until IS NOT NULL
-                ORDER BY c.event_id FOR UPDATE OF c
+                FROM (SELECT * FROM input ORDER BY event_id) i CROSS JOIN LATERAL (
+                    SELECT event_id, replay_asked FROM callbacks
+                    WHERE tenant_id = $1 AND event_id = i.event_id AND fence = i.fence AND lease_until IS NOT NULL
+                    LIMIT 1 FOR UPDATE) c
             ), moved AS (
                 UPDATE callbacks c SET status = l.status, tries = c.tries + 1,
                     tries_before = CASE WHEN l.replay_asked THEN c.tries + 1 ELSE c.tries_before END, replay_asked = false,
@@ -243,16 +257,17 @@ impl Store {
                     lease_owner = NULL, lease_until = NULL,
                     ended_at = CASE WHEN l.status <> 'pending' THEN now() + $10::interval END
                 FROM locked l WHERE c.tenant_id = $1 AND c.event_id = l.event_id
-                RETURNING c.receiver, l.well, l.failed, l.pause
+                RETURNING c.receiver, l.well, l.failed, l.pause, l.took
             ), noted AS (
                 INSERT INTO callback_tries (tenant_id, event_id, fence, at, duration, http_status, answer_head, error)
                 SELECT $1, event_id, fence, now() + $10::interval - took, took, http_status, answer_head, error FROM locked
             ), freed AS MATERIALIZED (
                 SELECT receiver, count(*)::int AS n, bool_or(well) AS well, bool_or(NOT failed) AS alive,
-                    count(*) FILTER (WHERE failed)::int AS failed, max(pause) AS pause
+                    count(*) FILTER (WHERE failed)::int AS failed, max(pause) AS pause, max(took) < $17::interval AS quick
                 FROM moved GROUP BY 1
             ), lane_locks AS MATERIALIZED (
-                SELECT r.receiver, r.in_flight, r.failures, r.proven, r.recovering, r.free_at, f.n, f.well, f.alive, f.failed, f.pause
+                SELECT r.receiver, r.in_flight, r.failures, r.proven, r.recovering, r.free_at, r.max_in_flight,
+                    f.n, f.well, f.alive, f.failed, f.pause, f.quick
                 FROM receivers r JOIN freed f USING (receiver)
                 WHERE r.tenant_id = $1 ORDER BY r.receiver FOR NO KEY UPDATE OF r
             ), judged AS MATERIALIZED (
@@ -264,6 +279,11 @@ impl Store {
             ), updated AS (
                 UPDATE receivers r SET in_flight = j.in_flight - j.n, failures = j.failures_now,
                     proven = j.failures_now = 0 AND (j.well OR j.proven),
+                    -- Who answers all at once gets more while it is at work, and back to the least when it does not.
+                    max_in_flight = CASE WHEN NOT j.quick OR j.failures_now > 0 THEN $18
+                        WHEN j.proven AND NOT j.recovering AND 2 * j.in_flight >= j.max_in_flight
+                            THEN least(2 * j.max_in_flight, $19)
+                        ELSE j.max_in_flight END,
                     -- One that is left alone has no other pace than its probes'.
                     recovering = j.failures_now < $14 AND (r.recovering OR j.alive AND j.failures >= $14),
                     free_at = CASE WHEN j.alive AND j.failures >= $14 THEN now() + $10::interval + j.pause
@@ -294,6 +314,10 @@ impl Store {
             FAILURES_MAX,
             interval(jittered(OPEN_FIRST, self.clock.fraction())) as _,
             interval(jittered(OPEN_MAX, self.clock.fraction())) as _,
+            interval(QUICK) as _,
+            RECEIVER_IN_FLIGHT,
+            RECEIVER_IN_FLIGHT_MOST,
+            rows(batch),
         )
         .fetch_all(&self.pool)
         .await?;
@@ -304,24 +328,32 @@ impl Store {
         Ok(moved)
     }
 
-    /// The settings of the account that an event is about, if it is one of that platform that is not hidden.
-    pub async fn settings_of_event(
+    /// The settings of the accounts that events are about, and the articles' ids: of events about accounts of that platform
+    /// that are not hidden.
+    pub async fn settings_of_events(
         &self,
         tenant_id: Uuid,
-        event_id: Uuid,
+        event_ids: &[Uuid],
         platform: &str,
-    ) -> Result<Option<(serde_json::Value, String)>, StoreError> {
-        let row = sqlx::query!(
-            "SELECT a.settings, t.external_id
-            FROM events e JOIN publications p USING (tenant_id, publication_id)
-            JOIN tasks t ON t.tenant_id = e.tenant_id AND t.task_id = e.task_id
-            JOIN accounts a ON a.tenant_id = p.tenant_id AND a.platform = p.platform AND a.account_id = p.account_id
-            WHERE e.tenant_id = $1 AND e.event_id = $2 AND p.platform = $3 AND a.hidden_at IS NULL",
+    ) -> Result<Vec<(Uuid, serde_json::Value, String)>, StoreError> {
+        let rows = sqlx::query!(
+            // Row by row, by the keys: joined, all publications of the platform would be read.
+            "SELECT e.event_id, a.settings, t.external_id
+            FROM unnest($2::uuid[]) AS u(event_id)
+            CROSS JOIN LATERAL (SELECT event_id, publication_id, task_id FROM events
+                WHERE tenant_id = $1 AND event_id = u.event_id LIMIT 1) e
+            CROSS JOIN LATERAL (SELECT platform, account_id FROM publications
+                WHERE tenant_id = $1 AND publication_id = e.publication_id LIMIT 1) p
+            CROSS JOIN LATERAL (SELECT settings FROM accounts WHERE tenant_id = $1 AND platform = p.platform
+                AND account_id = p.account_id AND hidden_at IS NULL LIMIT 1) a
+            CROSS JOIN LATERAL (SELECT external_id FROM tasks WHERE tenant_id = $1 AND task_id = e.task_id LIMIT 1) t
+            WHERE p.platform = $3",
             tenant_id,
-            event_id,
+            event_ids,
             platform,
         );
-        Ok(row.fetch_optional(&self.pool).await?.map(|row| (row.settings, row.external_id)))
+        let rows = rows.fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|row| (row.event_id, row.settings, row.external_id)).collect())
     }
 
     /// The callback of one event, with its tries.

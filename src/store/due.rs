@@ -47,7 +47,7 @@ pub struct Due {
     pub resuming: bool,
     /// Whether robots fetch articles of accounts of it: what none has reported for a day is to be given up.
     pub pulled: bool,
-    /// When the newest of what is due became due: it moves when something more does. Of callbacks only.
+    /// When the newest of what is due became due: it moves when something more does. Not of replays.
     pub newest: Option<DateTime<Utc>>,
 }
 
@@ -74,12 +74,29 @@ impl Store {
                         l.parked AS "parked!", coalesce(l.sweep_at <= now() + $3::interval, false) AS "sweeping!",
                         l.resuming AS "resuming!",
                         EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.pull) AS "pulled!",
-                        NULL::timestamptz AS newest
+                        greatest(
+                            (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
+                                AND p.status = 'running' AND p.lease_until <= now() + $3::interval
+                                ORDER BY p.tenant_id DESC, p.lease_until DESC LIMIT 1),
+                            (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
+                                AND p.status = 'submitted' AND p.fence >= 0 AND p.due_at <= now() + $3::interval
+                                ORDER BY p.tenant_id DESC, p.due_at DESC LIMIT 1),
+                            (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
+                                AND p.status = 'running' AND p.lease_until IS NULL AND p.fence >= 0
+                                AND p.due_at <= now() + $3::interval
+                                ORDER BY p.tenant_id DESC, p.due_at DESC LIMIT 1)) AS newest
                     FROM tenants t CROSS JOIN LATERAL (SELECT s.sweep_at, least(s.sweep_at,
                             (SELECT p.lease_until FROM publications p WHERE p.tenant_id = t.tenant_id
                                 AND p.status = 'running' ORDER BY p.tenant_id, p.lease_until LIMIT 1),
-                            (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
-                                AND p.status = 'submitted' AND p.fence >= 0 ORDER BY p.tenant_id, p.due_at LIMIT 1),
+                            CASE WHEN EXISTS (SELECT FROM lanes l WHERE l.tenant_id = t.tenant_id AND l.pull) THEN
+                                -- What robots fetch is due for nobody here.
+                                (SELECT min(d.due_at) FROM lanes l CROSS JOIN LATERAL (
+                                    SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
+                                        AND p.platform = l.platform AND p.account_id = l.account_id AND p.status = 'submitted'
+                                    ORDER BY p.tenant_id, p.platform, p.account_id, p.due_at LIMIT 1) d
+                                WHERE l.tenant_id = t.tenant_id AND NOT (l.pull AND l.login_state = 'active'))
+                            ELSE (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
+                                AND p.status = 'submitted' AND p.fence >= 0 ORDER BY p.tenant_id, p.due_at LIMIT 1) END,
                             (SELECT p.due_at FROM publications p WHERE p.tenant_id = t.tenant_id
                                 AND p.status = 'running' AND p.lease_until IS NULL AND p.fence >= 0
                                 ORDER BY p.tenant_id, p.due_at LIMIT 1)) AS at,

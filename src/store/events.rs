@@ -2,11 +2,9 @@
 
 use uuid::Uuid;
 
+use super::callbacks::RECEIVER_IN_FLIGHT;
 use super::moves::NewEvent;
 use super::{Store, StoreError};
-
-/// How many deliveries to one receiver of a tenant run at once: a slow one then holds this many, not all.
-const RECEIVER_MAX_IN_FLIGHT: i32 = 16;
 
 impl Store {
     pub(super) async fn write_events(
@@ -47,7 +45,7 @@ impl Store {
             &delivery(|delivery| &delivery.0) as &[Option<&str>],
             &delivery(|delivery| &delivery.1) as &[Option<&str>],
             self.clock.skew() as _,
-            RECEIVER_MAX_IN_FLIGHT,
+            RECEIVER_IN_FLIGHT,
             first_wait as _,
         )
         .execute(&mut **transaction)

@@ -1,5 +1,6 @@
 //! The journal: what was about to be done, committed before it is done, and what came back.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -7,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Store, StoreError};
-use crate::fault;
+use super::{Store, StoreError, rows};
 use crate::retry::interval;
 
 /// The word for a try of which it was proven that it published nothing and no longer will.
@@ -19,7 +19,7 @@ pub const ANSWER_LOST: &str = "answer_lost";
 
 /// What is written between two steps of a run: what the one before came to, and what is about to be done.
 #[derive(Debug, Clone)]
-pub struct JournalEntry<'a> {
+pub struct JournalEntry {
     /// Whose.
     pub tenant_id: Uuid,
     /// The publication.
@@ -27,36 +27,36 @@ pub struct JournalEntry<'a> {
     /// The holder's fence.
     pub fence: i32,
     /// The publication's mark, stored with the first entry.
-    pub marker: &'a str,
+    pub marker: String,
     /// The lease from now on.
     pub lease: Duration,
     /// What the holder's request came to.
-    pub came: Option<Came<'a>>,
+    pub came: Option<Came>,
     /// A look at the platform that is over.
-    pub probe: Option<Probe<'a>>,
+    pub probe: Option<Probe>,
     /// Whether it proves that no earlier try published or still will.
     pub disproved: bool,
     /// What is about to be done.
-    pub intent: Option<Intent<'a>>,
+    pub intent: Option<Intent>,
     /// Whether the outcome is being found out.
     pub confirming: bool,
 }
 
 /// What a request came to.
 #[derive(Debug, Clone)]
-pub struct Came<'a> {
+pub struct Came {
     /// The step's number among the holder's.
     pub step: i32,
     /// In a word; none while it is not known.
-    pub outcome: Option<&'a str>,
+    pub outcome: Option<&'static str>,
     /// What came back.
-    pub detail: &'a str,
+    pub detail: String,
     /// The draft that there is now.
-    pub draft_id: Option<&'a str>,
+    pub draft_id: Option<String>,
     /// What the platform said.
     pub evidence: Evidence,
     /// What the article goes without; none: that is not known by it.
-    pub warnings: Option<&'a [Warning]>,
+    pub warnings: Option<Vec<Warning>>,
 }
 
 /// A remark on a publication that is no error.
@@ -79,13 +79,13 @@ pub struct Evidence {
 
 /// A look at the platform.
 #[derive(Debug, Clone)]
-pub struct Probe<'a> {
+pub struct Probe {
     /// The step's number among the holder's.
     pub step: i32,
     /// What it saw, in a word.
-    pub outcome: &'a str,
+    pub outcome: &'static str,
     /// In more words.
-    pub detail: Option<&'a str>,
+    pub detail: Option<String>,
     /// How long it took.
     pub took: Duration,
     /// What the platform said.
@@ -93,14 +93,14 @@ pub struct Probe<'a> {
 }
 
 /// A step that is about to be taken.
-#[derive(Debug, Clone, Copy)]
-pub struct Intent<'a> {
+#[derive(Debug, Clone)]
+pub struct Intent {
     /// Its number among the holder's.
     pub step: i32,
     /// Its kind: `prepare`, `draft`, `publish` or `remove`.
-    pub kind: &'a str,
+    pub kind: &'static str,
     /// The draft it is about.
-    pub draft_id: Option<&'a str>,
+    pub draft_id: Option<String>,
 }
 
 /// What the journal says of a publication.
@@ -131,83 +131,117 @@ pub struct OpenTries {
     pub over: Option<TimeDelta>,
 }
 
+impl JournalEntry {
+    /// What it notes, for the points of a test.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.intent.as_ref().map_or("look", |intent| intent.kind)
+    }
+}
+
 impl Store {
-    /// Writes an entry and renews the lease, of a run or of a sweep, in one statement: were they two, a successor could begin
-    /// between them. False if the lease was lost: then nothing was written, and nothing may be done.
-    pub async fn journal(&self, entry: &JournalEntry<'_>) -> Result<bool, StoreError> {
-        let (came, probe, intent) = (entry.came.as_ref(), entry.probe.as_ref(), entry.intent.as_ref());
-        let status = |evidence: Option<&Evidence>| evidence.and_then(|all| all.http_status).map(i32::from);
-        let came_evidence = came.map(|came| &came.evidence);
-        let probe_evidence = probe.map(|probe| &probe.evidence);
-        let kind = intent.map_or("look", |intent| intent.kind);
-        fault::point("journal.writing", kind);
-        let held = sqlx::query_scalar!(
-            "WITH held AS (
-                UPDATE publications SET marker = $6, confirming = $7,
-                    lease_until = CASE WHEN status = 'running' THEN now() + $4::interval + $5::interval END,
-                    sweep_at = CASE WHEN status <> 'running' THEN now() + $4::interval + $5::interval END,
-                    attempts = attempts + CASE WHEN $8::text = 'publish' THEN 1 ELSE 0 END,
-                    drafts = drafts + CASE WHEN $8::text = 'draft' THEN 1 ELSE 0 END,
-                    draft_id = CASE WHEN status = 'running' THEN coalesce($9, CASE WHEN $8 <> 'remove' THEN $10 END, draft_id) ELSE draft_id END,
-                    warnings = CASE WHEN $25::jsonb IS NULL THEN warnings ELSE nullif($25::jsonb, '[]') END,
-                    updated_at = CASE WHEN status = 'running' THEN now() + $4::interval ELSE updated_at END
-                WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3
-                    AND (status = 'running' OR sweep_at IS NOT NULL)
-                RETURNING round
+    /// Writes entries of one tenant and renews their leases, of runs or of sweeps, in one statement: were they two, a
+    /// successor could begin between them. For each, in order, false if its lease was lost: then nothing of it was written,
+    /// and nothing may be done.
+    pub async fn journal(&self, tenant_id: Uuid, batch: &[JournalEntry]) -> Result<Vec<bool>, StoreError> {
+        let came = |of: fn(&Came) -> Option<&str>| {
+            batch.iter().map(|entry| entry.came.as_ref().and_then(of)).collect::<Vec<_>>()
+        };
+        let probe = |of: fn(&Probe) -> Option<&str>| {
+            batch.iter().map(|entry| entry.probe.as_ref().and_then(of)).collect::<Vec<_>>()
+        };
+        let intent = |of: fn(&Intent) -> Option<&str>| {
+            batch.iter().map(|entry| entry.intent.as_ref().and_then(of)).collect::<Vec<_>>()
+        };
+        let status = |evidence: &Evidence| evidence.http_status.map(i32::from);
+        let warnings = batch.iter().map(|entry| entry.came.as_ref()?.warnings.as_ref().map(Json));
+        let took =
+            |probe: &Option<Probe>| interval(probe.as_ref().map_or(Duration::ZERO, |probe| probe.took));
+        let held = sqlx::query!(
+            r#"WITH input AS MATERIALIZED (
+                -- The limit is their number: of an unknown one the planner takes a tenth, so it counts on one row and goes by
+                -- keys. For ten it would read a young table whole, and a grown one by the same plan.
+                SELECT * FROM unnest($2::uuid[], $3::int[], $4::text[], $5::interval[], $6::boolean[], $7::int[], $8::text[],
+                    $9::text[], $10::text[], $11::int[], $12::text[], $13::jsonb[], $14::int[], $15::text[], $16::text[],
+                    $17::interval[], $18::int[], $19::text[], $20::boolean[], $21::int[], $22::text[], $23::text[])
+                AS u(publication_id, fence, marker, lease, confirming, came_step, came_outcome, came_detail, came_draft,
+                    came_status, came_head, came_warnings, probe_step, probe_outcome, probe_detail, probe_took, probe_status,
+                    probe_head, disproved, step, kind, intent_draft) LIMIT $26
+            ), held AS MATERIALIZED (
+                -- Row by row, by the key, and in its order.
+                SELECT i.*, p.round FROM (SELECT * FROM input ORDER BY publication_id) i CROSS JOIN LATERAL (
+                    SELECT p.round FROM publications p
+                    WHERE p.tenant_id = $1 AND p.publication_id = i.publication_id AND p.fence = i.fence
+                        AND (p.status = 'running' OR p.sweep_at IS NOT NULL)
+                    LIMIT 1 FOR NO KEY UPDATE) p
+            ), renewed AS (
+                UPDATE publications p SET marker = h.marker, confirming = h.confirming,
+                    lease_until = CASE WHEN p.status = 'running' THEN now() + $24::interval + h.lease END,
+                    sweep_at = CASE WHEN p.status <> 'running' THEN now() + $24::interval + h.lease END,
+                    attempts = p.attempts + CASE WHEN h.kind = 'publish' THEN 1 ELSE 0 END,
+                    drafts = p.drafts + CASE WHEN h.kind = 'draft' THEN 1 ELSE 0 END,
+                    draft_id = CASE WHEN p.status = 'running' THEN coalesce(h.came_draft,
+                        CASE WHEN h.kind <> 'remove' THEN h.intent_draft END, p.draft_id) ELSE p.draft_id END,
+                    warnings = CASE WHEN h.came_warnings IS NULL THEN p.warnings ELSE nullif(h.came_warnings, '[]') END,
+                    updated_at = CASE WHEN p.status = 'running' THEN now() + $24::interval ELSE p.updated_at END
+                FROM held h WHERE p.tenant_id = $1 AND p.publication_id = h.publication_id
             ), came AS (
-                UPDATE attempts SET ended_at = CASE WHEN $12::text IS NOT NULL THEN now() + $4::interval END, outcome = $12,
-                    detail = $13, http_status = $14, answer_head = $15,
+                UPDATE attempts a SET ended_at = CASE WHEN h.came_outcome IS NOT NULL THEN now() + $24::interval END,
+                    outcome = h.came_outcome, detail = h.came_detail, http_status = h.came_status, answer_head = h.came_head,
                     -- The draft that was removed is not the one that there is now.
-                    remote_id = CASE WHEN kind = 'remove' THEN remote_id ELSE coalesce($9, remote_id) END,
-                    warnings = nullif($25::jsonb, '[]'),
-                    over_at = least(over_at, now() + $4::interval)
-                WHERE tenant_id = $1 AND publication_id = $2 AND fence = $3 AND step = $11 AND EXISTS (SELECT FROM held)
+                    remote_id = CASE WHEN a.kind = 'remove' THEN a.remote_id ELSE coalesce(h.came_draft, a.remote_id) END,
+                    warnings = nullif(h.came_warnings, '[]'),
+                    over_at = least(a.over_at, now() + $24::interval)
+                FROM held h WHERE a.tenant_id = $1 AND a.publication_id = h.publication_id AND a.fence = h.fence
+                    AND a.step = h.came_step
             ), disproved AS (
-                UPDATE attempts SET ended_at = now() + $4::interval, outcome = $22
-                WHERE $21 AND tenant_id = $1 AND publication_id = $2 AND kind IN ('draft', 'publish') AND ended_at IS NULL
-                    AND EXISTS (SELECT FROM held)
-            ), probed AS (
-                INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at, ended_at, outcome,
-                    detail, http_status, answer_head)
-                SELECT $1, $2, $3, $16, 'probe', round, now() + $4::interval - $19::interval, now() + $4::interval, $17, $18,
-                    $23, $24
-                FROM held WHERE $16::int IS NOT NULL
-            ), tried AS (
-                INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at, over_at, remote_id)
-                SELECT $1, $2, $3, $20, $8, round, now() + $4::interval, now() + $4::interval + $5::interval / 2, $10
-                FROM held WHERE $20::int IS NOT NULL
+                UPDATE attempts a SET ended_at = now() + $24::interval, outcome = $25
+                FROM held h WHERE h.disproved AND a.tenant_id = $1 AND a.publication_id = h.publication_id
+                    AND a.kind IN ('draft', 'publish') AND a.ended_at IS NULL
+            ), noted AS (
+                -- The look that is over, and the step that is about to be taken.
+                INSERT INTO attempts (tenant_id, publication_id, fence, step, kind, round, started_at, ended_at, over_at,
+                    outcome, detail, http_status, answer_head, remote_id)
+                SELECT $1, publication_id, fence, probe_step, 'probe', round, now() + $24::interval - probe_took,
+                    now() + $24::interval, NULL, probe_outcome, probe_detail, probe_status, probe_head, NULL
+                FROM held WHERE probe_step IS NOT NULL
+                UNION ALL
+                SELECT $1, publication_id, fence, step, kind, round, now() + $24::interval, NULL,
+                    now() + $24::interval + lease / 2, NULL, NULL, NULL, NULL, intent_draft
+                FROM held WHERE step IS NOT NULL
             )
-            SELECT round FROM held",
-            entry.tenant_id,
-            entry.publication_id,
-            entry.fence,
+            SELECT publication_id AS "publication_id!", fence AS "fence!" FROM held"#,
+            tenant_id,
+            &batch.iter().map(|entry| entry.publication_id).collect::<Vec<_>>(),
+            &batch.iter().map(|entry| entry.fence).collect::<Vec<_>>(),
+            &batch.iter().map(|entry| entry.marker.as_str()).collect::<Vec<_>>() as &[&str],
+            &batch.iter().map(|entry| interval(entry.lease)).collect::<Vec<_>>() as &[TimeDelta],
+            &batch.iter().map(|entry| entry.confirming).collect::<Vec<_>>(),
+            &batch.iter().map(|entry| entry.came.as_ref().map(|came| came.step)).collect::<Vec<_>>() as &[Option<i32>],
+            &came(|came| came.outcome) as &[Option<&str>],
+            &came(|came| Some(&came.detail)) as &[Option<&str>],
+            &came(|came| came.draft_id.as_deref()) as &[Option<&str>],
+            &batch.iter().map(|entry| entry.came.as_ref().and_then(|came| status(&came.evidence))).collect::<Vec<_>>() as &[Option<i32>],
+            &came(|came| came.evidence.head.as_deref()) as &[Option<&str>],
+            &warnings.collect::<Vec<_>>() as _,
+            &batch.iter().map(|entry| entry.probe.as_ref().map(|probe| probe.step)).collect::<Vec<_>>() as &[Option<i32>],
+            &probe(|probe| Some(probe.outcome)) as &[Option<&str>],
+            &probe(|probe| probe.detail.as_deref()) as &[Option<&str>],
+            &batch.iter().map(|entry| took(&entry.probe)).collect::<Vec<_>>() as &[TimeDelta],
+            &batch.iter().map(|entry| entry.probe.as_ref().and_then(|probe| status(&probe.evidence))).collect::<Vec<_>>() as &[Option<i32>],
+            &probe(|probe| probe.evidence.head.as_deref()) as &[Option<&str>],
+            &batch.iter().map(|entry| entry.disproved).collect::<Vec<_>>(),
+            &batch.iter().map(|entry| entry.intent.as_ref().map(|intent| intent.step)).collect::<Vec<_>>() as &[Option<i32>],
+            &intent(|intent| Some(intent.kind)) as &[Option<&str>],
+            &intent(|intent| intent.draft_id.as_deref()) as &[Option<&str>],
             self.clock.skew() as _,
-            interval(entry.lease) as _,
-            entry.marker,
-            entry.confirming,
-            intent.map(|intent| intent.kind),
-            came.and_then(|came| came.draft_id),
-            intent.and_then(|intent| intent.draft_id),
-            came.map(|came| came.step),
-            came.and_then(|came| came.outcome),
-            came.map(|came| came.detail),
-            status(came_evidence),
-            came_evidence.and_then(|evidence| evidence.head.as_deref()),
-            probe.map(|probe| probe.step),
-            probe.map(|probe| probe.outcome),
-            probe.and_then(|probe| probe.detail),
-            interval(probe.map_or(Duration::ZERO, |probe| probe.took)) as _,
-            intent.map(|intent| intent.step),
-            entry.disproved,
             NOT_PUBLISHED,
-            status(probe_evidence),
-            probe_evidence.and_then(|evidence| evidence.head.as_deref()),
-            came.and_then(|came| came.warnings).map(Json) as _,
+            rows(batch),
         )
-        .fetch_optional(&self.pool)
+        .fetch_all(&self.pool)
         .await?;
-        fault::point("journal.written", kind);
-        Ok(held.is_some())
+        let held = held.into_iter().map(|row| (row.publication_id, row.fence)).collect::<HashSet<_>>();
+        Ok(batch.iter().map(|entry| held.contains(&(entry.publication_id, entry.fence))).collect())
     }
 
     /// Notes, in the holder's own try, that the platform answered with this address after all: its lease was lost, so it

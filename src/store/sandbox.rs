@@ -12,8 +12,10 @@ use super::{Store, StoreError, Unfinished};
 use crate::account::AccountKey;
 
 mod articles;
+mod serve;
 
 pub use articles::{SANDBOX_ARTICLES_MAX, SandboxArticle};
+pub use serve::{SandboxAsk, SandboxAsks, SandboxServed};
 
 /// How many requests of an account are kept, the newest: what a rehearsal looks back on.
 pub const SANDBOX_REQUESTS_MAX: i64 = 10_000;

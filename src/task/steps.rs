@@ -201,7 +201,7 @@ impl Hand<'_> {
         let step = self.begin_step();
         // Counted from before the lease is renewed: whoever is stopped between that and the call must not begin it later.
         let until = self.half_a_lease();
-        let intent = Intent { step, kind: action.as_str(), draft_id: draft.as_deref() };
+        let intent = Intent { step, kind: action.as_str(), draft_id: draft.clone() };
         if !self.write(Some(intent)).await? {
             return Ok(false);
         }
@@ -264,34 +264,34 @@ impl Hand<'_> {
     }
 
     /// Writes what is known and what is about to be done, and renews the lease; false if that was lost.
-    async fn write(&mut self, intent: Option<Intent<'_>>) -> Result<bool, StoreError> {
+    async fn write(&mut self, intent: Option<Intent>) -> Result<bool, StoreError> {
         let (looked, answer, warnings) = (self.looked.take(), self.answer.take(), self.warnings.take());
         let asks = looked.as_ref().is_some_and(|looked| looked.sighting == Sighting::SendToAsk);
         let in_doubt = self.run.journal().open.tries > 0;
         let outcome = if self.run.request_is_open() { None } else { Some("done") };
-        let step = self.next_step - 1 - i32::from(intent.is_some());
-        let draft_id = self.job.draft_id.clone();
+        let without_intent = intent.is_none();
+        let step = self.next_step - 1 - i32::from(!without_intent);
         let entry = JournalEntry {
             tenant_id: self.one.tenant_id,
             publication_id: self.one.publication_id,
             fence: self.one.fence,
-            marker: &self.job.marker,
+            marker: self.job.marker.clone(),
             lease: self.worker.limits.lease,
-            came: answer.as_ref().map(|(detail, evidence)| Came {
+            came: answer.map(|(detail, evidence)| Came {
                 step,
                 outcome,
                 detail,
-                draft_id: draft_id.as_deref(),
-                evidence: evidence.clone(),
-                warnings: warnings.as_deref(),
+                draft_id: self.job.draft_id.clone(),
+                evidence,
+                warnings,
             }),
             probe: looked.as_ref().and_then(Looked::probe),
             disproved: looked.as_ref().is_some_and(|looked| looked.disproved),
             intent,
             // Where sending is the look-up, what was sent before is still being found out.
-            confirming: in_doubt && (asks || intent.is_none()),
+            confirming: in_doubt && (asks || without_intent),
         };
-        self.worker.store.journal(&entry).await
+        self.worker.scribe.write(entry).await
     }
 
     async fn settle(mut self, outcome: Outcome) -> Result<(), StoreError> {
@@ -362,20 +362,21 @@ impl Hand<'_> {
 
 impl Looked {
     /// None where nothing was looked at.
-    pub(super) fn probe(&self) -> Option<Probe<'_>> {
+    pub(super) fn probe(&self) -> Option<Probe> {
         let (outcome, detail) = match &self.sighting {
             Sighting::SendToAsk => return None,
             Sighting::Seen(seen) => match seen.iter().find_map(|one| one.public.as_ref()) {
-                Some(remote) => ("found", Some(remote.url.as_str())),
+                Some(remote) => ("found", Some(&remote.url)),
                 None => match seen.first() {
-                    Some(draft) => ("draft_found", Some(draft.id.as_str())),
+                    Some(draft) => ("draft_found", Some(&draft.id)),
                     None => ("absent", None),
                 },
             },
-            Sighting::CannotTell(why) => ("cannot_tell", Some(why.as_str())),
-            Sighting::LoginExpired(failure) => ("login_expired", Some(failure.message.as_str())),
-            Sighting::RateLimited(pause) => (RATE_LIMITED, Some(pause.failure.message.as_str())),
+            Sighting::CannotTell(why) => ("cannot_tell", Some(why)),
+            Sighting::LoginExpired(failure) => ("login_expired", Some(&failure.message)),
+            Sighting::RateLimited(pause) => (RATE_LIMITED, Some(&pause.failure.message)),
         };
+        let detail = detail.cloned();
         Some(Probe { step: self.step, outcome, detail, took: self.took, evidence: self.evidence.clone() })
     }
 }

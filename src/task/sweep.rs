@@ -75,7 +75,7 @@ impl Worker {
         let looked = self.look(connector, &job, 0).await;
         let lease = self.limits.lease;
         let (Sighting::Seen(seen), Some(connector)) = (&looked.sighting, connector) else {
-            self.store.journal(&sweeping(one, marker, lease, Some(&looked))).await?;
+            self.scribe.write(sweeping(one, marker, lease, Some(&looked))).await?;
             return Ok(Left::Drafts);
         };
         let strays = strays(seen, remote_id.as_deref());
@@ -84,11 +84,11 @@ impl Worker {
         let mut came = None;
         for (step, id) in (1..).zip(strays) {
             let until = self.clock.instant() + self.limits.lease / 2;
-            let intent = Some(Intent { step, kind: "remove", draft_id: Some(&id) });
+            let intent = Some(Intent { step, kind: "remove", draft_id: Some(id.clone()) });
             let came_before = came.as_ref().map(told);
             let entry =
                 JournalEntry { came: came_before, intent, ..sweeping(one, marker, lease, looked.take()) };
-            if !self.store.journal(&entry).await? {
+            if !self.scribe.write(entry).await? {
                 return Ok(Left::Drafts);
             }
             job.until = until;
@@ -105,22 +105,17 @@ impl Worker {
             came = Some((step, removal, job.trace.take()));
         }
         let last = JournalEntry { came: came.as_ref().map(told), ..sweeping(one, marker, lease, looked) };
-        self.store.journal(&last).await?;
+        self.scribe.write(last).await?;
         Ok(left)
     }
 }
 
-fn sweeping<'a>(
-    one: &'a Claimed,
-    marker: &'a str,
-    lease: Duration,
-    looked: Option<&'a Looked>,
-) -> JournalEntry<'a> {
+fn sweeping(one: &Claimed, marker: &str, lease: Duration, looked: Option<&Looked>) -> JournalEntry {
     JournalEntry {
         tenant_id: one.tenant_id,
         publication_id: one.publication_id,
         fence: one.fence,
-        marker,
+        marker: marker.to_owned(),
         lease,
         came: None,
         probe: looked.and_then(Looked::probe),
@@ -130,12 +125,13 @@ fn sweeping<'a>(
     }
 }
 
-fn told((step, removal, evidence): &(i32, Removal, Evidence)) -> Came<'_> {
+fn told((step, removal, evidence): &(i32, Removal, Evidence)) -> Came {
     let (outcome, detail) = match removal {
         Removal::Gone => (Some("done"), REMOVED),
         Removal::Public => (Some("rejected"), IS_PUBLIC),
         Removal::Unknown(why) => (None, why.as_str()),
     };
+    let detail = detail.to_owned();
     Came { step: *step, outcome, detail, draft_id: None, evidence: evidence.clone(), warnings: None }
 }
 

@@ -7,29 +7,39 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::run::{CONFIRM_LIMIT, OUTCOME_UNKNOWN, Outcome};
+use super::scribe::Scribe;
 use super::settle::Settler;
 use crate::clock::SharedClock;
 use crate::connector::{Connector, Failure, http_bridge};
 use crate::fault;
 use crate::retry::{Schedule, interval};
-use crate::store::{ANSWER_LOST, ClaimLimits, Due, LOGIN_EXPIRED, Move, Store, StoreError, Telling};
+use crate::store::{ANSWER_LOST, ClaimLimits, Claimed, Due, LOGIN_EXPIRED, Move, Store, StoreError, Telling};
 use crate::task::marker::MarkerKey;
 use crate::task::state::Status;
 use crate::telemetry::metrics::Metrics;
 use crate::turns::{REST, TakesTurns, Turn, Wake};
 use crate::vault::Vault;
 
-/// How many publications one node has in hand at once: each waits for its platform most of the time.
-pub const IN_HAND_MAX: usize = 128;
+/// How many publications one node has in hand at once: each waits for its platform, or for a commit, most of the time. At
+/// 3,000 a second, a run that takes 150 ms needs 450.
+pub const IN_HAND_MAX: usize = 512;
+
+/// How many KiB of articles one node has in hand when it claims more: 64 MiB, of 4 KiB each far more than
+/// [`IN_HAND_MAX`]. A claim may take it past that, by what one claim takes.
+pub const IN_HAND_KIB: usize = 64 * 1024;
 
 /// The shortest rest of a tenant of whom nothing could be claimed: somebody else was just at it.
 const REST_MIN: Duration = Duration::from_millis(20);
+
+/// The longest, while what is due waits for an account's pace, for its day, or for others who are at it. What becomes due
+/// meanwhile ends it sooner, and so does what ends on this node.
+const REST_MOST: Duration = Duration::from_secs(5);
 
 /// The wait before a platform that gave no answer is asked again, where the retry schedule is empty.
 pub(super) const ASK_WAIT: Duration = Duration::from_mins(1);
@@ -50,6 +60,8 @@ pub struct Worker {
     pub connectors: Connectors,
     /// Where outcomes go.
     pub settler: Settler,
+    /// Where steps are noted.
+    pub scribe: Scribe,
     /// How ends are told that nobody worked for.
     pub telling: Telling,
     /// Callbacks are due.
@@ -64,6 +76,8 @@ pub struct Worker {
     pub clock: SharedClock,
     /// Keeps the runs that are under way.
     pub tracker: TaskTracker,
+    /// What there is room for of articles, in KiB.
+    pub room: Arc<Semaphore>,
     /// The tenants' marker keys; they never change.
     pub marker_keys: Mutex<HashMap<Uuid, MarkerKey>>,
 }
@@ -75,6 +89,8 @@ impl TakesTurns for Worker {
         mut slots: OwnedSemaphorePermit,
     ) -> Result<Turn, StoreError> {
         let tenant_id = due.tenant_id;
+        // Until some of what is in hand has ended, where that is many large articles.
+        drop(self.room.acquire().await);
         let looked_after = self.look_after_logins(due).await? + self.give_up_pulled(due).await?;
         // Read before anything is claimed: a claim whose run cannot begin would only wait for its lease to run out.
         let marker_key = self.marker_key(tenant_id).await?;
@@ -84,7 +100,7 @@ impl TakesTurns for Worker {
             fault::point("claim.committed", "");
         }
         for one in claimed {
-            let slot = slots.split(1);
+            let slot = (slots.split(1), self.hold(&one));
             let (worker, marker_key) = (self.clone(), marker_key.clone());
             // Of the highest level, so that no filter takes the ids away from a line that it lets pass.
             let span = tracing::error_span!(
@@ -107,7 +123,7 @@ impl TakesTurns for Worker {
             if due.sweeping { self.store.claim_sweeps(tenant_id, &self.limits).await? } else { Vec::new() };
         let taken = taken + sweeps.len();
         for sweep in sweeps {
-            let slot = slots.split(1);
+            let slot = (slots.split(1), self.hold(&sweep.one));
             let worker = self.clone();
             let one = &sweep.one;
             let span = tracing::error_span!(
@@ -171,7 +187,13 @@ impl Worker {
     /// How long a tenant rests of whom nothing could be claimed: until an account's pace allows it.
     async fn rest(&self, tenant_id: Uuid) -> Result<Duration, StoreError> {
         let free = self.store.next_free(tenant_id).await?.and_then(|wait| wait.to_std().ok());
-        Ok(free.unwrap_or(REST).clamp(REST_MIN, REST))
+        Ok(free.unwrap_or(REST_MOST).clamp(REST_MIN, REST_MOST))
+    }
+
+    /// The article's share of the room, as far as there is any: what was claimed is run.
+    fn hold(&self, one: &Claimed) -> Option<OwnedSemaphorePermit> {
+        let kib = one.content.content_html.len().div_ceil(1024).min(self.room.available_permits());
+        self.room.clone().try_acquire_many_owned(u32::try_from(kib).ok()?).ok()
     }
 
     async fn marker_key(&self, tenant_id: Uuid) -> Result<MarkerKey, StoreError> {

@@ -131,7 +131,7 @@ async fn no_call_may_last_longer_than_what_holds_it() {
     in_world(async |world: &World| {
         world.accept(&[world.new_task("a", ONE)]).await;
         let one = world.claim("w").await.remove(0);
-        assert!(world.store.journal(&crate::leases::entry(&one, "m")).await.unwrap());
+        assert!(crate::leases::note(&world.store, crate::leases::entry(&one, "m")).await);
         let left = world.text(
             "SELECT (p.lease_until - a.over_at)::text FROM publications p JOIN attempts a USING (publication_id)
             WHERE a.kind = 'publish'",

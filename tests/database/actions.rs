@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::claims::success;
 use crate::drafts::pause;
 use crate::harness::{BOTH, Reply, World, article, article_with, in_world, redacted};
-use crate::leases::entry;
+use crate::leases::{entry, note};
 use crate::receiver::{Received, Receiver};
 
 /// Every state that a publication can stand in, as a caller can tell them apart.
@@ -69,7 +69,7 @@ pub(crate) async fn stand(world: &World, external_id: &str, state: &str) {
     assert_eq!(one.external_id, external_id);
     let outcome = match state {
         "running" => {
-            assert!(store.journal(&entry(&one, "m")).await.unwrap());
+            assert!(note(store, entry(&one, "m")).await);
             return;
         }
         "tried" => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use publish_ingest::callback::breaker::{FAILURES_MAX, Heard, OPEN_FIRST, OPEN_MAX, PAUSE};
 use publish_ingest::callback::deliver::{Dispatcher, LEASE_MARGIN, Recorder};
+use publish_ingest::callback::doors::Doors;
 use publish_ingest::callback::share::InHand;
 use publish_ingest::outbound::Client;
 use publish_ingest::retry::Schedule;
@@ -351,6 +352,7 @@ impl Hand {
             client: Client::new(plan.policy, plan.clock.clone()).unwrap(),
             recorder: Recorder::start(world.store.clone(), wake, metrics.clone(), stop, &tracker),
             in_hand: InHand::default(),
+            doors: Doors::default(),
             limits: ClaimLimits { owner: "hand".to_owned(), lease: plan.callback_timeout + LEASE_MARGIN },
             schedule,
             timeout: plan.callback_timeout,
@@ -505,6 +507,7 @@ async fn who_rests_is_not_asked_again_until_more_of_it_is_due() {
             store: world.store.clone(),
             queue: Queue::Callbacks,
             wake: Wake::default(),
+            poll: Duration::from_millis(800),
             slots: Arc::new(Semaphore::new(CLAIM_MOST)),
             metrics: Metrics::new(),
             clock: world.shared_clock(),

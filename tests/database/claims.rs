@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use publish_ingest::clock::Clock;
@@ -191,7 +192,8 @@ async fn a_tenant_with_thousands_of_articles_keeps_nobody_waiting() {
             store: world.store.clone(),
             queue: Queue::Publications,
             wake: Wake::default(),
-            slots: Arc::new(Semaphore::new(128)),
+            poll: Duration::from_millis(800),
+            slots: Arc::new(Semaphore::new(512)),
             metrics: Metrics::new(),
             clock: world.shared_clock(),
             stop,
@@ -199,8 +201,8 @@ async fn a_tenant_with_thousands_of_articles_keeps_nobody_waiting() {
         within("the walk", turns.walk(noting.clone())).await;
         let turns = noting.turns.lock().unwrap();
         // Each lap gives each one claim; the small one is done in two laps.
-        assert_eq!(turns[..4], [(busy, 16), (small, 16), (busy, 16), (small, 2)]);
-        assert!(turns[4..].iter().all(|turn| *turn == (busy, 16)), "{turns:?}");
+        assert_eq!(turns[..4], [(busy, CLAIM_DUE), (small, CLAIM_DUE), (busy, CLAIM_DUE), (small, 2)]);
+        assert!(turns[4..].iter().all(|turn| *turn == (busy, CLAIM_DUE)), "{turns:?}");
     })
     .await;
 }

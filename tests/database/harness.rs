@@ -63,13 +63,19 @@ static SHARED: OnceCell<Shared> = OnceCell::const_new();
 
 /// Starts a private PostgreSQL.
 pub(crate) async fn cluster() -> Cluster {
+    // Without autovacuum, what a statement touches does not depend on when it runs.
+    cluster_with(&[("autovacuum", "off")]).await
+}
+
+/// Starts a private PostgreSQL with more settings.
+pub(crate) async fn cluster_with(more: &[(&str, &str)]) -> Cluster {
     let chosen = std::env::var_os("PUBLISH_POSTGRES_BIN").map(PathBuf::from);
     let programs = Programs::find(std::env::var_os("PATH").as_deref(), chosen.as_deref()).unwrap();
     let mut random = [0; 8];
     SystemClock.fill(&mut random);
-    // Without autovacuum, what a statement touches does not depend on when it runs.
-    let settings = [("max_connections", CONNECTIONS), ("autovacuum", "off"), ("shared_buffers", "128MB")];
-    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let settings = [("max_connections", CONNECTIONS), ("shared_buffers", "128MB")];
+    let settings = settings.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let settings = settings.collect();
     let start = move || Cluster::scratch(&programs, &std::env::temp_dir(), random, settings).unwrap();
     tokio::task::spawn_blocking(start).await.unwrap()
 }

@@ -7,7 +7,7 @@ use publish_ingest::account::Credentials;
 use publish_ingest::clock::Clock as _;
 use publish_ingest::connector::static_site::StaticSite;
 use publish_ingest::connector::{Connector, Job, Trace, Verdict};
-use publish_ingest::store::{Claimed, Evidence, Intent, JournalEntry, Probe};
+use publish_ingest::store::{Claimed, Evidence, Intent, JournalEntry, Probe, Store};
 use serde_json::{Value, json};
 use sqlx::Executor as _;
 use tokio::sync::Semaphore;
@@ -29,16 +29,21 @@ pub(crate) async fn begun(world: &World, external_id: &str) -> (Claimed, Job) {
     let key = world.store.marker_key(one.tenant_id, &world.vault).await.unwrap();
     let marker = key.marker(&one.external_id, &one.platform, &one.account_id);
     let job = Job::of(&one, &marker, Credentials::none(), in_time(world));
-    assert!(world.store.journal(&entry(&one, &job.marker)).await.unwrap());
+    assert!(note(&world.store, entry(&one, &job.marker)).await);
     (one, job)
 }
 
-pub(crate) fn entry<'a>(one: &Claimed, marker: &'a str) -> JournalEntry<'a> {
+/// Writes one entry alone; whether the lease was held.
+pub(crate) async fn note(store: &Store, entry: JournalEntry) -> bool {
+    store.journal(entry.tenant_id, &[entry]).await.unwrap() == [true]
+}
+
+pub(crate) fn entry(one: &Claimed, marker: &str) -> JournalEntry {
     JournalEntry {
         tenant_id: one.tenant_id,
         publication_id: one.publication_id,
         fence: one.fence,
-        marker,
+        marker: marker.to_owned(),
         lease: Duration::from_secs(30),
         came: None,
         probe: Some(Probe {
@@ -132,7 +137,7 @@ async fn what_came_to_nothing_twice_waits_by_the_schedule_and_is_begun_again() {
         let again = world.claim("dead too").await.remove(0);
         assert_eq!((again.publication_id, again.fence), (one.publication_id, one.fence + 1));
         let proven = JournalEntry { disproved: true, ..entry(&again, &job.marker) };
-        assert!(world.store.journal(&proven).await.unwrap());
+        assert!(note(&world.store, proven).await);
         world.advance(31);
         let api = world.start().await;
         world.until("SELECT max(tries)::bigint FROM publications", 1).await;
@@ -200,7 +205,7 @@ async fn a_holder_whose_lease_ran_out_can_change_nothing() {
         let row = "SELECT concat_ws(' ', status, fence, lease_owner, lease_until, confirming, attempts, url)
             FROM publications";
         let before = world.text(row).await;
-        assert!(!world.store.journal(&entry(&old, &job.marker)).await.unwrap());
+        assert!(!note(&world.store, entry(&old, &job.marker)).await);
         let settler = world.settler();
         assert!(!settler.settle(success(&old)).await);
         assert_eq!(world.text(row).await, before);
@@ -220,7 +225,7 @@ async fn writing_the_journal_renews_the_lease() {
         world.accept(&[world.new_task("a", ONE)]).await;
         let one = world.claim("w").await.remove(0);
         world.advance(20);
-        assert!(world.store.journal(&entry(&one, "m")).await.unwrap());
+        assert!(note(&world.store, entry(&one, "m")).await);
         let tenant_id = one.tenant_id;
         world.advance(20);
         assert!(world.store.claim(tenant_id, &limits("other")).await.unwrap().is_empty());

@@ -25,6 +25,7 @@ mod double;
 mod drafts;
 mod fairness;
 mod feed;
+mod flow;
 mod groups;
 mod harness;
 mod history;

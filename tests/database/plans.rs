@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::claims::success;
 use crate::harness::{ONE, World, eventually, in_world, limits, settler_on};
-use crate::leases::entry;
+use crate::leases::{entry, note};
 
 /// A page has 8 KiB: so many are touched by a few rows and indexes of a few levels, and by no scan of a table.
 pub(crate) const FEW: i64 = 400;
@@ -93,7 +93,7 @@ async fn a_plan_made_on_young_tables_serves_on_full_ones() {
             let claimed = store.claim(tenant_id, &limits("w")).await.unwrap();
             assert_eq!(claimed.len(), tasks.len());
             for one in &claimed {
-                assert!(store.journal(&entry(one, "m")).await.unwrap());
+                assert!(note(&store, entry(one, "m")).await);
                 assert!(settler.settle(success(one)).await);
             }
         };

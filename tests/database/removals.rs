@@ -4,7 +4,7 @@ use publish_ingest::store::{Intent, JournalEntry};
 use serde_json::json;
 
 use crate::harness::{World, in_world};
-use crate::leases::{begun, entry};
+use crate::leases::{begun, entry, note};
 use crate::sandbox::{asked, for_box, held, open};
 use crate::sandbox_faults::WAITS;
 
@@ -64,11 +64,11 @@ async fn a_worker_that_dies_in_a_removal_leaves_the_other_draft_as_the_articles_
     in_world(async |world: &World| {
         let (one, job) = begun(world, "a").await;
         let intent = |step, kind, draft_id| {
-            let intent = Some(Intent { step, kind, draft_id: Some(draft_id) });
+            let intent = Some(Intent { step, kind, draft_id: Some(String::from(draft_id)) });
             JournalEntry { intent, probe: None, ..entry(&one, &job.marker) }
         };
         for entry in [intent(2, "publish", "2"), intent(3, "remove", "1")] {
-            assert!(world.store.journal(&entry).await.unwrap());
+            assert!(note(&world.store, entry).await);
         }
         let journal = world.store.read_journal(one.tenant_id, one.publication_id, one.round).await.unwrap();
         let named = (journal.draft_id.as_deref(), journal.asked, journal.removing);

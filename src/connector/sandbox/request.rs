@@ -12,7 +12,11 @@ use crate::connector::{Access, Failure, Job, Pause, Sighting, Trace, Verdict};
 use crate::store::{SandboxAbout, SandboxDone, SandboxNote, SandboxPlace, SandboxStanding, StoreError};
 
 /// Why nothing can be said, where its tables cannot be reached.
-const UNREACHED: &str = "the sandbox could not be reached";
+pub(super) const UNREACHED: &str = "the sandbox could not be reached";
+
+/// The code and the sentence for an account whose login has expired.
+const LOGGED_OUT: (&str, &str) =
+    ("logged_out", "the sandbox does not let this account in: put credentials, new ones or the same");
 
 const ANSWER_LOST: &str = "the connection broke off before the answer came";
 
@@ -106,11 +110,7 @@ impl Sandbox {
     /// What befalls a request that is not done.
     async fn refuse<'a>(&self, call: Call<'a>, kind: Kind) -> Result<Call<'a>, Refusal> {
         let (status, code, message) = match call.fault() {
-            Some(Fault::LoginExpired) => {
-                let message =
-                    "the sandbox does not let this account in: put credentials, new ones or the same";
-                (401, "logged_out", message)
-            }
+            Some(Fault::LoginExpired) => (401, LOGGED_OUT.0, LOGGED_OUT.1),
             Some(Fault::RateLimit) => (429, "too_many_requests", "the sandbox asks for a pause"),
             Some(Fault::Reject) => {
                 (422, "sandbox_rejected", "the sandbox rejects this article, as it is set to")
@@ -178,6 +178,11 @@ impl Sandbox {
 }
 
 impl Refusal {
+    /// The account is not let in.
+    pub(super) fn logged_out() -> Self {
+        Self::LoggedOut(Failure::new(LOGGED_OUT.0, LOGGED_OUT.1))
+    }
+
     /// In a sentence.
     pub(super) fn told(self) -> String {
         match self {

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use uuid::Uuid;
 
 use super::{Move, Moved};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, rows};
 use crate::task::state::Status;
 
 impl Store {
@@ -29,23 +29,27 @@ impl Store {
         };
         let rows = sqlx::query!(
             r#"WITH input AS MATERIALIZED (
+                -- The limit is their number: of an unknown one the planner takes a tenth, so it counts on one row and goes by
+                -- keys. For ten it would read a young table whole, and a grown one by the same plan.
                 SELECT * FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
                     $9::text[], $10::boolean[], $11::interval[], $12::boolean[], $13::text[], $14::text[], $15::text[],
                     $16::boolean[], $18::interval[], $19::boolean[], $20::interval[], $21::int[], $22::text[])
                 AS u(publication_id, fence, from_status, to_status, url, remote_id, error_code, error_message,
                     error_retryable, wait, new_round, reason, outcome, answer, accepted, parks, strays, sweep,
-                    http_status, answer_head)
+                    http_status, answer_head) LIMIT $23
             ), locked AS MATERIALIZED (
+                -- Row by row, by the key, and in its order.
                 SELECT i.*, p.task_id, p.platform, p.account_id, p.credentials_version, p.lease_until IS NOT NULL AS leased,
                     p.counted_on,
                     -- Nothing was published, as far as can be known: the slot of the day is free again.
                     p.counted_on IS NOT NULL AND (i.new_round
                         OR i.from_status = 'running' AND (i.to_status IN ('submitted', 'login_expired')
                             OR i.to_status = 'failed' AND i.error_code <> 'outcome_unknown')) AS uncounts
-                FROM publications p
-                JOIN input i ON i.publication_id = p.publication_id AND i.fence = p.fence AND i.from_status = p.status
-                WHERE p.tenant_id = $1
-                ORDER BY p.publication_id FOR UPDATE OF p
+                FROM (SELECT * FROM input ORDER BY publication_id) i CROSS JOIN LATERAL (
+                    SELECT * FROM publications p
+                    WHERE p.tenant_id = $1 AND p.publication_id = i.publication_id AND p.fence = i.fence
+                        AND p.status = i.from_status
+                    LIMIT 1 FOR UPDATE) p
             ), task_locks AS MATERIALIZED (
                 SELECT t.task_id FROM tasks t JOIN (
                     SELECT DISTINCT task_id FROM locked WHERE from_status <> to_status) k USING (task_id)
@@ -190,6 +194,7 @@ impl Store {
             &batch.iter().map(|one| one.sweep).collect::<Vec<_>>() as &[TimeDelta],
             &batch.iter().map(|one| one.evidence.http_status.map(i32::from)).collect::<Vec<_>>() as &[Option<i32>],
             &batch.iter().map(|one| one.evidence.head.as_deref()).collect::<Vec<_>>() as &[Option<&str>],
+            rows(batch),
         )
         .fetch_all(&mut **transaction)
         .await?;

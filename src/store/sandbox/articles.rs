@@ -30,6 +30,14 @@ pub struct SandboxArticle {
     pub public_at: Option<DateTime<Utc>>,
 }
 
+/// What an article holds beside its title.
+pub(super) fn body(content: &Content) -> Value {
+    json!({
+        "content_html": content.content_html, "summary": content.summary, "cover_url": content.cover_url,
+        "canonical_url": content.canonical_url, "author": content.author, "tags": content.tags,
+    })
+}
+
 impl Store {
     /// Makes a draft that is there after `delay`, and returns its id; none if the account holds as many articles as it may.
     pub async fn sandbox_draft(
@@ -39,10 +47,6 @@ impl Store {
         content: &Content,
         delay: Duration,
     ) -> Result<Option<i64>, StoreError> {
-        let body = json!({
-            "content_html": content.content_html, "summary": content.summary, "cover_url": content.cover_url,
-            "canonical_url": content.canonical_url, "author": content.author, "tags": content.tags,
-        });
         let made = sqlx::query_scalar!(
             "WITH account AS (
                 UPDATE sandbox_accounts SET last_article = last_article + 1, held = held + 1
@@ -57,7 +61,7 @@ impl Store {
             about.marker,
             about.external_id,
             content.title,
-            body,
+            body(content),
             self.clock.skew() as _,
             interval(delay) as _,
             SANDBOX_ARTICLES_MAX,

@@ -1,0 +1,149 @@
+//! Desks for accounts at which nothing goes wrong: what is asked at the same time is served together, so that a rehearsal
+//! of many articles costs the database no more than it must. Where a rule of an account might apply, or a request takes its
+//! time, each goes its own way ([`super::request`]).
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::behaviour::Settings;
+use super::request::{Refusal, UNREACHED};
+use super::{Sandbox, draft_id, full, remote, vanished};
+use crate::connector::secrets::Secrets;
+use crate::connector::{Job, Marked, Sighting, Verdict};
+use crate::gather::{Bounds, Gatherer};
+use crate::store::{SandboxAsk, SandboxAsks, SandboxServed, Store, StoreError};
+
+/// How many desks there are, as many as the sandbox has connections. An account has its own, so that what is served at one
+/// waits for no account's row that another holds.
+const DESKS: usize = 4;
+
+/// Of one desk; full queues of articles of 64 KiB hold 64 MiB.
+const BOUNDS: Bounds = Bounds { queue: 256, queue_kib: 16_384, rows: 64, batch_kib: 1_024, writers: 1 };
+
+/// What came of a request; none where there is no such account.
+type Served = Result<Option<SandboxServed>, Arc<StoreError>>;
+
+/// Where requests are served.
+pub(super) struct Desks {
+    all: [Gatherer<SandboxAsk, Served>; DESKS],
+}
+
+impl Desks {
+    /// Opens them; their writers end with them.
+    pub(super) fn open(store: &Store) -> Self {
+        let open = |_| {
+            let store = store.clone();
+            Gatherer::start(BOUNDS, &TaskTracker::new(), move |batch| serve(store.clone(), batch))
+        };
+        Self { all: std::array::from_fn(open) }
+    }
+
+    fn of(&self, job: &Job) -> &Gatherer<SandboxAsk, Served> {
+        let mut hasher = DefaultHasher::new();
+        (job.tenant_id, &job.account_id).hash(&mut hasher);
+        let at = usize::try_from(hasher.finish() % DESKS as u64).unwrap_or_default();
+        &self.all[at]
+    }
+}
+
+async fn serve(store: Store, batch: Vec<SandboxAsk>) -> Vec<Served> {
+    let mut by_tenant = HashMap::<Uuid, Vec<usize>>::new();
+    for (at, ask) in batch.iter().enumerate() {
+        by_tenant.entry(ask.tenant_id).or_default().push(at);
+    }
+    let mut served = vec![Ok(None); batch.len()];
+    let mut parts = by_tenant.into_iter().collect::<Vec<_>>();
+    while let Some((tenant_id, mut part)) = parts.pop() {
+        let asks = part.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
+        match store.sandbox_serve(tenant_id, &asks).await {
+            Ok(answers) => part.into_iter().zip(answers).for_each(|(at, one)| served[at] = Ok(one)),
+            // One that the database refuses, or that somebody holds up, must not fail its neighbours.
+            Err(StoreError::Refused(_) | StoreError::HeldUp(_)) if part.len() > 1 => {
+                let rest = part.split_off(part.len() / 2);
+                parts.extend([(tenant_id, part), (tenant_id, rest)]);
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                for at in part {
+                    served[at] = Err(error.clone());
+                }
+            }
+        }
+    }
+    served
+}
+
+/// Whether no rule can apply to a request, and none takes its time.
+pub(super) fn serves(settings: &Settings) -> bool {
+    settings.rules.is_empty() && settings.latency.is_zero()
+}
+
+impl Sandbox {
+    async fn at_desk(&self, job: &Job, what: SandboxAsks, bytes: usize) -> Result<SandboxServed, Refusal> {
+        let ask = SandboxAsk {
+            tenant_id: job.tenant_id,
+            account_id: job.account_id.clone(),
+            marker: job.marker.clone(),
+            external_id: job.external_id.clone(),
+            request_id: job.request_id.clone(),
+            what,
+        };
+        match self.desks.of(job).submit_patiently(ask, bytes).await {
+            Ok(Ok(Some(SandboxServed::LoggedOut))) => {
+                note(job, 401, &json!({"error": "logged_out"}));
+                Err(Refusal::logged_out())
+            }
+            Ok(Ok(Some(served))) => Ok(served),
+            Ok(Err(error)) => Err(StoreError::from(error).into()),
+            Ok(Ok(None)) | Err(_) => Err(Refusal::Unknown(UNREACHED.to_owned())),
+        }
+    }
+
+    pub(super) async fn look_at_desk(&self, job: &Job) -> Result<Sighting, Refusal> {
+        let SandboxServed::Found(found) = self.at_desk(job, SandboxAsks::Find, 0).await? else {
+            return Err(Refusal::Unknown(UNREACHED.to_owned()));
+        };
+        note(job, 200, &json!({"found": found.iter().map(|(id, _)| id).collect::<Vec<_>>()}));
+        let marked = |(id, public): (i64, bool)| {
+            let public = public.then(|| remote(&job.account_id, id));
+            Marked { id: id.to_string(), public }
+        };
+        Ok(Sighting::Seen(found.into_iter().map(marked).collect()))
+    }
+
+    pub(super) async fn make_at_desk(&self, job: &Job) -> Result<Verdict, Refusal> {
+        let draft = SandboxAsks::draft(&job.content);
+        let bytes = job.content.content_html.len();
+        let SandboxServed::Drafted(made) = self.at_desk(job, draft, bytes).await? else {
+            return Err(Refusal::Unknown(UNREACHED.to_owned()));
+        };
+        let Some(id) = made else {
+            note(job, 507, &json!({"error": "full"}));
+            return Ok(full());
+        };
+        note(job, 201, &json!({"id": id}));
+        Ok(Verdict::Drafted(id.to_string()))
+    }
+
+    pub(super) async fn make_public_at_desk(&self, job: &Job) -> Result<Verdict, Refusal> {
+        let publish = SandboxAsks::Publish(draft_id(job));
+        let SandboxServed::Published(there) = self.at_desk(job, publish, 0).await? else {
+            return Err(Refusal::Unknown(UNREACHED.to_owned()));
+        };
+        let Some(id) = there else {
+            note(job, 404, &json!({"error": "not_found"}));
+            return Ok(vanished());
+        };
+        note(job, 200, &json!({"id": id}));
+        Ok(Verdict::Done(remote(&job.account_id, id)))
+    }
+}
+
+fn note(job: &Job, http_status: u16, body: &Value) {
+    job.trace.note(http_status, body.to_string().as_bytes(), &Secrets::of(&job.credentials));
+}
