@@ -72,6 +72,7 @@ async fn accept(world: &World, tenants: &[Uuid], groups: usize, articles: usize,
     }
 }
 
+#[expect(clippy::print_stdout, reason = "a measurement is read by who runs it")]
 async fn measure(tenants: usize, groups: usize, articles: usize) {
     let settings = [
         ("shared_preload_libraries", "pg_stat_statements"),
@@ -109,6 +110,7 @@ async fn measure(tenants: usize, groups: usize, articles: usize) {
     drop(cluster);
 }
 
+#[expect(clippy::print_stdout, reason = "a measurement is read by who runs it")]
 async fn report(asking: &mut PgConnection, publications: i64) {
     let rows = sqlx::query(AssertSqlSafe(format!(
         "SELECT calls::float8 / {publications} AS each, calls, mean_exec_time AS ms, total_exec_time / 1000 AS s,
