@@ -17,7 +17,7 @@ use super::{Store, StoreError};
 const ANCHOR: &str = "tasks";
 
 /// The tables of tenants, each distributed by `tenant_id`.
-pub const DISTRIBUTED: [&str; 24] = [
+pub const DISTRIBUTED: [&str; 25] = [
     ANCHOR,
     "accounts",
     "api_keys",
@@ -36,6 +36,7 @@ pub const DISTRIBUTED: [&str; 24] = [
     "receivers",
     "replay_events",
     "replays",
+    "retentions",
     "sandbox_accounts",
     "sandbox_articles",
     "sandbox_marks",
@@ -50,6 +51,10 @@ pub const REFERENCE: [&str; 1] = ["tenants"];
 
 /// What stays where it is: only `migrate` writes it, and only the coordinator is asked for it.
 pub const LOCAL: [&str; 1] = ["_sqlx_migrations"];
+
+/// What looks into another table before a row goes, which a trigger on a part of a table cannot: these stay off, and the
+/// statements of `super::retention` alone see to it.
+const LOOKS_ELSEWHERE: &str = "refuse_loss_of_";
 
 /// The first version of Citus that this was written for.
 const CITUS: u32 = 13;
@@ -222,10 +227,12 @@ async fn place(connection: &mut PgConnection, table: &'static str) -> Result<boo
     if !is_to_move(&mut transaction, table).await? {
         return Ok(false);
     }
-    let triggers = "SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass), pg_get_triggerdef(oid)
-        FROM pg_trigger WHERE tgrelid = $1::text::regclass AND NOT tgisinternal ORDER BY tgname";
-    let triggers = sqlx::query_as::<_, (String, String)>(triggers);
-    let triggers = triggers.bind(table).fetch_all(&mut *transaction).await?;
+    let triggers = "SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass), CASE WHEN NOT starts_with(p.proname, $2)
+            THEN pg_get_triggerdef(t.oid) END
+        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+        WHERE tgrelid = $1::text::regclass AND NOT tgisinternal ORDER BY tgname";
+    let triggers = sqlx::query_as::<_, (String, Option<String>)>(triggers);
+    let triggers = triggers.bind(table).bind(LOOKS_ELSEWHERE).fetch_all(&mut *transaction).await?;
     let (off, on): (Vec<_>, Vec<_>) = triggers.into_iter().unzip();
     let moving = if REFERENCE.contains(&table) {
         format!("SELECT create_reference_table('{table}')")
@@ -244,7 +251,7 @@ async fn place(connection: &mut PgConnection, table: &'static str) -> Result<boo
         run(&mut transaction, format!("SELECT truncate_local_data_after_distributing_table('{table}')"))
             .await?;
     }
-    for statement in on {
+    for statement in on.into_iter().flatten() {
         run(&mut transaction, statement).await?;
     }
     transaction.commit().await?;

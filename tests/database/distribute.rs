@@ -49,10 +49,14 @@ const CITUS: &str = "
         SELECT 999999, 'citus', r.oid, 'pg_catalog'::regnamespace, false, '13.0-1' FROM pg_roles r WHERE rolname = 'postgres';
     RESET allow_system_table_mods";
 
-/// Without parentheses: written anew, a chain of AND and OR has fewer.
+/// Without parentheses: written anew, a chain of AND and OR has fewer. And without those that look into another table.
 const TRIGGERS: &str =
     "SELECT string_agg(translate(pg_get_triggerdef(oid), '()', ''), E'\\n' ORDER BY tgrelid::regclass::text, tgname)
-    FROM pg_trigger WHERE NOT tgisinternal";
+    FROM pg_trigger WHERE NOT tgisinternal AND tgfoid::regproc::text NOT LIKE 'refuse\\_loss\\_of\\_%'";
+
+/// Those.
+const LOOK_ELSEWHERE: &str =
+    "SELECT count(*) FROM pg_trigger WHERE tgfoid::regproc::text LIKE 'refuse\\_loss\\_of\\_%'";
 
 /// From then on, new connections find them.
 async fn with_citus(world: &World) {
@@ -83,6 +87,7 @@ async fn every_table_goes_to_its_place_with_its_rows_and_what_it_refuses() {
     in_world(async |world: &World| {
         with_citus(world).await;
         let triggers = world.text(TRIGGERS).await;
+        assert_eq!(world.number(LOOK_ELSEWHERE).await, 6);
         let moved = world.store.distribute().await.unwrap();
         assert_eq!(moved, [&REFERENCE[..], &DISTRIBUTED[..]].concat());
         let calls_made = calls(world).await;
@@ -104,6 +109,7 @@ async fn every_table_goes_to_its_place_with_its_rows_and_what_it_refuses() {
         }
         assert!(!calls_made.iter().any(|call| call.contains("stub")), "{calls_made:?}");
         assert_eq!(world.text(TRIGGERS).await, triggers);
+        assert_eq!(world.number(LOOK_ELSEWHERE).await, 0);
         // Again: there is nothing to do.
         assert_eq!(world.store.distribute().await.unwrap(), [""; 0]);
         assert_eq!(calls(world).await, [""; 0]);
