@@ -2,7 +2,8 @@
 //!
 //! A [`Gatherer`] holds a bounded queue and a few writers. A writer takes what is there, up to a cap of rows and of
 //! bytes, and writes it in one go; nobody is waited for. Under load the writers are busy, so batches grow by
-//! themselves; alone, a request is written at once.
+//! themselves; alone, a request is written at once. Some writers may be kept for batches that are full: each batch costs
+//! something of its own, so many small ones at once are more work than few large ones.
 //!
 //! Who handed something in may go away: what is in the queue is written all the same.
 
@@ -25,6 +26,8 @@ pub struct Bounds {
     pub batch_kib: usize,
     /// How many batches are written at once.
     pub writers: usize,
+    /// How many of these need not be full; a further one grows until it is, or until one of these is written.
+    pub partial: usize,
 }
 
 /// Too much is waiting, or the service is stopping.
@@ -66,8 +69,9 @@ impl<T: Send + 'static, R: Send + 'static> Gatherer<T, R> {
     {
         let (queue, waiting) = mpsc::channel(bounds.queue);
         let waiting = Arc::new(Mutex::new(waiting));
+        let partial = Arc::new(Semaphore::new(bounds.partial));
         for _ in 0..bounds.writers {
-            tracker.spawn(write_batches(bounds, waiting.clone(), write.clone()));
+            tracker.spawn(write_batches(bounds, waiting.clone(), partial.clone(), write.clone()));
         }
         let semaphore = |kib| Arc::new(Semaphore::new(kib));
         Self { queue, room: semaphore(bounds.queue_kib), half: semaphore(bounds.queue_kib / 2), bounds }
@@ -111,31 +115,75 @@ fn permits(kib: usize) -> Result<u32, Busy> {
     u32::try_from(kib).map_err(|_| Busy)
 }
 
+/// What a writer has taken.
+struct Batch<T, R> {
+    values: Vec<T>,
+    answers: Vec<(oneshot::Sender<R>, OwnedSemaphorePermit)>,
+    kib: usize,
+}
+
+impl<T, R> Batch<T, R> {
+    fn of(first: Waiting<T, R>) -> Self {
+        let mut batch = Self { values: Vec::new(), answers: Vec::new(), kib: 0 };
+        batch.take(first);
+        batch
+    }
+
+    fn take(&mut self, one: Waiting<T, R>) {
+        self.kib += one.kib;
+        self.values.push(one.value);
+        self.answers.push((one.answer, one.room));
+    }
+
+    fn is_full(&self, bounds: Bounds) -> bool {
+        self.values.len() >= bounds.rows || self.kib >= bounds.batch_kib
+    }
+
+    /// Grows until it is full, or until it may be written without being so.
+    async fn grow(
+        &mut self,
+        bounds: Bounds,
+        waiting: &mut mpsc::Receiver<Waiting<T, R>>,
+        partial: &Arc<Semaphore>,
+    ) -> Option<OwnedSemaphorePermit> {
+        let mut permit = None;
+        while !self.is_full(bounds) {
+            if let Ok(next) = waiting.try_recv() {
+                self.take(next);
+                continue;
+            }
+            if permit.is_some() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                free = partial.clone().acquire_owned() => permit = Some(free.ok()?),
+                Some(next) = waiting.recv() => self.take(next),
+            }
+        }
+        permit
+    }
+}
+
 async fn write_batches<T, R, W, F>(
     bounds: Bounds,
     waiting: Arc<Mutex<mpsc::Receiver<Waiting<T, R>>>>,
+    partial: Arc<Semaphore>,
     write: W,
 ) where
     W: Fn(Vec<T>) -> F,
     F: Future<Output = Vec<R>>,
 {
     loop {
-        let mut values = Vec::new();
-        let mut answers = Vec::new();
-        {
-            // Held while waiting for a first one: the other idle writers queue up behind.
+        let (batch, _permit) = {
+            // Held while waiting for a first one, and while the batch grows: the other idle writers queue up behind.
             let mut waiting = waiting.lock().await;
             let Some(first) = waiting.recv().await else { return };
-            let mut kib = first.kib;
-            values.push(first.value);
-            answers.push((first.answer, first.room));
-            while values.len() < bounds.rows && kib < bounds.batch_kib {
-                let Ok(next) = waiting.try_recv() else { break };
-                kib += next.kib;
-                values.push(next.value);
-                answers.push((next.answer, next.room));
-            }
-        }
+            let mut batch = Batch::of(first);
+            let permit = batch.grow(bounds, &mut waiting, &partial).await;
+            (batch, permit)
+        };
+        let Batch { values, answers, .. } = batch;
         let results = write(values).await;
         debug_assert_eq!(results.len(), answers.len());
         for ((answer, _room), result) in answers.into_iter().zip(results) {
@@ -153,14 +201,20 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { queue: 8, queue_kib: 64, rows: 4, batch_kib: 16, writers: 1 };
+    const BOUNDS: Bounds = Bounds { queue: 8, queue_kib: 64, rows: 4, batch_kib: 16, writers: 1, partial: 1 };
+
+    type Held = (Gatherer<u32, usize>, Arc<Notify>, Arc<AtomicUsize>, TaskTracker);
 
     /// A gatherer whose writer reports each batch's size, once it is let go.
-    fn held() -> (Gatherer<u32, usize>, Arc<Notify>, Arc<AtomicUsize>, TaskTracker) {
+    fn held() -> Held {
+        held_by(BOUNDS)
+    }
+
+    fn held_by(bounds: Bounds) -> Held {
         let tracker = TaskTracker::new();
         let (go, begun) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
         let (gate, count) = (go.clone(), begun.clone());
-        let gatherer = Gatherer::start(BOUNDS, &tracker, move |batch: Vec<u32>| {
+        let gatherer = Gatherer::start(bounds, &tracker, move |batch: Vec<u32>| {
             let (gate, count) = (gate.clone(), count.clone());
             async move {
                 count.fetch_add(1, Ordering::SeqCst);
@@ -202,6 +256,39 @@ mod tests {
         }
         sizes.sort_unstable();
         assert_eq!(sizes, [1, 2, 2, 4, 4, 4, 4]);
+    }
+
+    #[tokio::test]
+    async fn a_batch_beside_another_is_written_when_it_is_full_or_the_other_is_done() {
+        let (gatherer, go, begun, _tracker) = held_by(Bounds { writers: 3, ..BOUNDS });
+        let hand_in = |number: usize| {
+            let hand_in = |_| {
+                let gatherer = gatherer.clone();
+                tokio::spawn(async move { gatherer.submit(0, 1).await })
+            };
+            (0..number).map(hand_in).collect::<Vec<_>>()
+        };
+        let alone = hand_in(1);
+        until_begun(&begun, 1).await;
+        let three = hand_in(3);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((begun.load(Ordering::SeqCst), gatherer.waiting()()), (1, 0));
+        let fourth = hand_in(1);
+        until_begun(&begun, 2).await;
+        let two = hand_in(2);
+        go.notify_one();
+        until_begun(&begun, 3).await;
+        for _ in 0..2 {
+            go.notify_one();
+            tokio::task::yield_now().await;
+        }
+        for (some, size) in [(alone, 1), (three, 4), (fourth, 4), (two, 2)] {
+            for one in some {
+                assert_eq!(one.await.unwrap(), Ok(size));
+            }
+        }
     }
 
     #[tokio::test]

@@ -1,6 +1,9 @@
 //! Moving publications from state to state: the state, the counters, the lane, the event and its delivery, in one
 //! transaction. Outcomes, cancellations, retries, renewals and expired logins all take this one road.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
@@ -157,6 +160,30 @@ pub(super) struct NewEvent {
     pub delivery: Option<(String, String)>,
 }
 
+/// Has each event count the task's publications as they stand with it, by the order of the feed: several of a task may move in
+/// one batch, and only the last of them ends it.
+fn count_in_order(moved: &mut [Moved], batch: &[Move]) {
+    let counter = |status| match status {
+        Status::Draft => 0,
+        Status::Submitted | Status::Running => 1,
+        Status::Success => 2,
+        Status::Failed => 3,
+        Status::LoginExpired => 4,
+    };
+    let from = batch.iter().map(|one| (one.publication_id, one.from)).collect::<HashMap<_, _>>();
+    let mut events = moved.iter_mut().filter(|one| one.position.is_some()).collect::<Vec<_>>();
+    events.sort_by_key(|one| Reverse(one.position));
+    let mut later = HashMap::<Uuid, [i32; 5]>::new();
+    for event in events {
+        let later = later.entry(event.task_id).or_default();
+        event.counters.iter_mut().zip(*later).for_each(|(now, later)| *now -= later);
+        later[counter(event.status)] += 1;
+        if let Some(from) = from.get(&event.publication_id) {
+            later[counter(*from)] -= 1;
+        }
+    }
+}
+
 impl Store {
     /// Moves a batch of one tenant and returns what was moved; a publication whose fence or state is another by now is left
     /// out, and nothing of it is written.
@@ -180,7 +207,8 @@ impl Store {
         telling: Telling,
         transaction: &mut sqlx::PgTransaction<'_>,
     ) -> Result<Vec<Moved>, StoreError> {
-        let moved = self.move_states(tenant_id, batch, transaction).await?;
+        let mut moved = self.move_states(tenant_id, batch, transaction).await?;
+        count_in_order(&mut moved, batch);
         let events = moved.iter().filter_map(|one| {
             let position = one.position?;
             let event_id = self.clock.new_id();

@@ -28,11 +28,11 @@ mod write;
 use quota::Quotas;
 use write::Writer;
 
-/// Of two writers one gathers while the other's statement runs; more make the batches smaller, and a statement costs the
-/// database as much as seven rows in it. Beyond 128 rows a batch gains little; 4,096 requests of 64 MiB in all may wait, which
-/// at the slowest rate seen is below a second of work.
+/// A statement costs the database as much as seven rows in it, so of those that are not full only two run at once: one gathers
+/// while the other's runs. Four that are full keep the disk busy; beyond 128 rows a batch gains little; 4,096 requests of
+/// 64 MiB in all may wait, which at the slowest rate seen is below a second of work.
 const BOUNDS: Bounds =
-    Bounds { queue: 4_096, queue_kib: 64 * 1024, rows: 128, batch_kib: 4 * 1024, writers: 2 };
+    Bounds { queue: 4_096, queue_kib: 64 * 1024, rows: 128, batch_kib: 4 * 1024, writers: 4, partial: 2 };
 
 /// A remark that is no error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]

@@ -23,7 +23,8 @@ use crate::store::{SandboxAsk, SandboxAsks, SandboxServed, Store, StoreError};
 const DESKS: usize = 4;
 
 /// Of one desk; full queues of articles of 64 KiB hold 64 MiB.
-const BOUNDS: Bounds = Bounds { queue: 256, queue_kib: 16_384, rows: 64, batch_kib: 1_024, writers: 1 };
+const BOUNDS: Bounds =
+    Bounds { queue: 256, queue_kib: 16_384, rows: 64, batch_kib: 1_024, writers: 1, partial: 1 };
 
 /// What came of a request; none where there is no such account.
 type Served = Result<Option<SandboxServed>, Arc<StoreError>>;
