@@ -5,7 +5,6 @@
 //! groups, publications, tasks, lanes, feed, each sorted by key; replays, callbacks, then receivers.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -31,6 +30,7 @@ mod codec;
 mod distribute;
 mod drafts;
 mod due;
+mod error;
 mod events;
 mod feed;
 mod groups;
@@ -67,6 +67,7 @@ pub use callbacks::{BreakersMoved, CallbackRow, ClaimedCallback, RecordedTry, Th
 pub use check::AccountStanding;
 pub use distribute::{DISTRIBUTED, DistributeError, LOCAL, REFERENCE};
 pub use due::{Due, Queue};
+pub use error::{SchemaError, StoreError};
 pub use feed::{FeedPlace, FeedRead};
 pub use groups::{GroupPut, GroupRow};
 pub use history::{HistoryRow, HistorySource};
@@ -143,129 +144,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection that lay idle for longer is asked whether it still lives before it is used.
 const TRUSTED_IDLE: Duration = Duration::from_millis(500);
 
-/// Why the database did not do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// It cannot be reached, or is too busy; the same again may succeed, and the first may have got in.
-    #[error("the database cannot be reached: {}", told(.0))]
-    Unavailable(#[source] sqlx::Error),
-    /// Somebody else holds what it needs; the same again may succeed, smaller pieces sooner.
-    #[error("the database is held up by others: {}", told(.0))]
-    HeldUp(#[source] sqlx::Error),
-    /// It refuses this statement or these values; the same again would end the same.
-    #[error("the database refused: {}", told(.0))]
-    Refused(#[source] sqlx::Error),
-    /// It is named in a way that is no address of a `PostgreSQL` database; the text may hold a password.
-    #[error("this is no address of a PostgreSQL database: write postgres://user:password@host:port/database")]
-    Address,
-    /// Its schema is not the one this program is made for.
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    /// A role has too few rights, or too many.
-    #[error(transparent)]
-    Rights(#[from] RightsError),
-    /// A pooler that cannot be worked through.
-    #[error(transparent)]
-    Pooler(#[from] PoolerError),
-    /// The tables cannot be distributed.
-    #[error(transparent)]
-    Distribute(#[from] DistributeError),
-    /// What befell a batch befell all of it.
-    #[error(transparent)]
-    Gathered(#[from] Arc<StoreError>),
-    /// A stored secret cannot be opened.
-    #[error(transparent)]
-    Sealed(#[from] crate::vault::CannotOpen),
-    /// Secrets were stored under a key that the vault has not.
-    #[error(
-        "{other} of the {all} secrets in this database are stored under another master key or damaged: set \
-         PUBLISH_MASTER_KEY to the key they were stored under, or name that one second, after a comma, or restore the \
-         database that belongs to this key"
-    )]
-    OtherKey {
-        /// How many they are.
-        other: i64,
-        /// Of how many.
-        all: i64,
-    },
-}
-
-impl From<sqlx::Error> for StoreError {
-    fn from(error: sqlx::Error) -> Self {
-        if is_held_up(&error) {
-            Self::HeldUp(error)
-        } else if is_passing(&error) {
-            Self::Unavailable(error)
-        } else {
-            Self::Refused(error)
-        }
-    }
-}
-
-impl StoreError {
-    /// Whether the same again may succeed.
-    #[must_use]
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Unavailable(_) | Self::HeldUp(_) => true,
-            Self::Gathered(error) => error.is_passing(),
-            _ => false,
-        }
-    }
-}
-
-/// What the database said, without the place in its own source; else what the library says.
-fn told(error: &sqlx::Error) -> String {
-    error.as_database_error().map_or_else(|| error.to_string(), |database| database.message().to_owned())
-}
-
-/// Whether an error says that somebody else was in the way: lock wait, deadlock, serialisation.
-fn is_held_up(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    code.is_some_and(|code| ["55P03", "40P01", "40001"].contains(&&*code))
-}
-
-/// Whether an error says something of the moment, not of the statement (`PostgreSQL` manual, appendix A).
-fn is_passing(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed => true,
-        sqlx::Error::Database(database) => {
-            let code = database.code().unwrap_or_default();
-            // Connection lost; not let in; no such database; out of resources; shut down, starting or cancelled;
-            // system error; and a standby, as after a failover, takes no writes (`read_only_sql_transaction`).
-            ["08", "28", "3D", "53", "57", "58", "25006"].iter().any(|class| code.starts_with(class))
-        }
-        _ => false,
-    }
-}
-
-/// What is wrong with a database's schema.
-#[derive(Debug, thiserror::Error)]
-pub enum SchemaError {
-    /// Made by a later version.
-    #[error(
-        "this database was made by a newer publish-ingest (schema {0}): run that version, or another database"
-    )]
-    Newer(i64),
-    /// A migration that was applied is not the one we know.
-    #[error("migration {0} of this database is not ours: it belongs to another build or another program")]
-    Other(i64),
-    /// Not there, or older.
-    #[error(
-        "this database's schema is missing or old: run `publish-ingest migrate`, or `serve --migrate`, which bring it up to \
-         date"
-    )]
-    Missing,
-    /// A migration failed.
-    #[error("the schema could not be brought up to date: {0}")]
-    Failed(String),
-}
-
 /// The database.
 #[derive(Clone)]
 pub struct Store {
@@ -312,7 +190,7 @@ impl Store {
             MigrateError::VersionMissing(version) => SchemaError::Newer(version).into(),
             MigrateError::VersionMismatch(version) => SchemaError::Other(version).into(),
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)
-                if is_passing(&error) || is_held_up(&error) =>
+                if error::is_passing(&error) || error::is_held_up(&error) =>
             {
                 StoreError::from(error)
             }

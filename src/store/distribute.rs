@@ -11,6 +11,7 @@
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, FromRow};
 
+use super::error::told;
 use super::{Store, StoreError};
 
 /// The table that all others are co-located with.
@@ -189,7 +190,7 @@ async fn check_cluster(connection: &mut PgConnection) -> Result<(), StoreError> 
 /// What keeps a role from reading Citus' own tables is told as that.
 fn unreadable(error: StoreError) -> StoreError {
     match error {
-        StoreError::Refused(error) => DistributeError::Unreadable(super::told(&error)).into(),
+        StoreError::Refused(error) => DistributeError::Unreadable(told(&error)).into(),
         other => other,
     }
 }
