@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use publish_ingest::local_postgres::{Cluster, Durability, OnExit, Options, Programs};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
-use crate::Failed;
+use crate::{Failed, statements};
 
 /// What an operator would set on a machine with some memory: the journal is not folded into the tables every few seconds, of
 /// which one round would see more than another.
@@ -36,10 +36,13 @@ pub(crate) struct Written {
 }
 
 impl Server {
-    pub(crate) async fn start(folder: &Path) -> Result<Self, Failed> {
+    /// One that counts its statements, where that is asked for.
+    pub(crate) async fn start(folder: &Path, counts: bool) -> Result<Self, Failed> {
         let chosen = std::env::var_os("PUBLISH_POSTGRES_BIN").map(PathBuf::from);
         let programs = Programs::find(std::env::var_os("PATH").as_deref(), chosen.as_deref())?;
-        let settings = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let counting = counts.then_some(("shared_preload_libraries", statements::MODULE));
+        let settings = SETTINGS.into_iter().chain(counting);
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let options = Options {
             durability: Durability::Full,
             on_exit: OnExit::Remove,

@@ -16,7 +16,7 @@ use crate::machine::Used;
 use crate::program::{GROUPS, Service, World};
 use crate::receiver::{Book, Receiver};
 use crate::report::{Report, count, quantile_ms};
-use crate::{Arguments, Failed};
+use crate::{Arguments, Failed, statements};
 
 /// The connections on which they are handed in.
 const CONNECTIONS: usize = 64;
@@ -74,12 +74,9 @@ pub(crate) async fn run(
     };
     // What is prepared once is prepared.
     run.live(arguments.lives_per_second / 10.0, Duration::from_secs(1)).await?;
-    let lasts = Duration::from_secs(arguments.lives_seconds);
-    let tenth = run.live(arguments.lives_per_second / 10.0, lasts).await?;
-    report.fact(&format!("{name}, a tenth of the rate"), tenth);
+    run.told(report, arguments, arguments.lives_per_second / 10.0, &format!("{name}, a tenth of the rate")).await?;
     if run.book.standing().open() == 0 {
-        let whole = run.live(arguments.lives_per_second, lasts).await?;
-        report.fact(name, whole);
+        run.told(report, arguments, arguments.lives_per_second, name).await?;
     } else {
         report.fact(name, "not tried: what a tenth of the rate left behind did not end in time".into());
     }
@@ -89,6 +86,27 @@ pub(crate) async fn run(
 }
 
 impl Run<'_> {
+    /// Hands in at that rate and tells what came of it.
+    async fn told(
+        &mut self,
+        report: &mut Report,
+        arguments: &Arguments,
+        per_second: f64,
+        name: &str,
+    ) -> Result<(), Failed> {
+        if arguments.statements {
+            statements::begin(&self.world.url).await?;
+        }
+        let first = self.next.load(Ordering::Relaxed);
+        let lived = self.live(per_second, Duration::from_secs(arguments.lives_seconds)).await?;
+        report.fact(name, lived);
+        if arguments.statements {
+            let lives = count(self.next.load(Ordering::Relaxed) - first).max(1.0);
+            report.fact(&format!("{name}: statements"), statements::told(&self.world.url, lives).await?);
+        }
+        Ok(())
+    }
+
     /// Hands in at that rate, and waits until all has been told.
     async fn live(&mut self, per_second: f64, lasts: Duration) -> Result<serde_json::Value, Failed> {
         let first = self.next.load(Ordering::Relaxed);

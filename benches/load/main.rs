@@ -31,6 +31,7 @@ mod prototype;
 mod receiver;
 mod report;
 mod seed;
+mod statements;
 mod subject;
 
 use database::Server;
@@ -78,6 +79,10 @@ pub(crate) struct Arguments {
     /// Measures a second database as well that holds so many finished tasks; 10,000,000 take half an hour and 30 GB
     #[arg(long, default_value_t = 0)]
     finished: i64,
+
+    /// Tells of whole lives which statements they cost the database, by `pg_stat_statements`; to count them costs a little
+    #[arg(long)]
+    statements: bool,
 
     /// Where the figures are written, and the database is while it runs; it must be a disk
     #[arg(long, default_value_os_t = folder())]
@@ -148,7 +153,7 @@ async fn run(arguments: &Arguments) -> Result<(), Failed> {
     let mut random = [0; 4];
     SystemClock.fill(&mut random);
     let data = arguments.folder.join(format!("postgres-{:08x}", u32::from_be_bytes(random)));
-    let server = Server::start(&data).await?;
+    let server = Server::start(&data, arguments.statements).await?;
     let mut report = Report::default();
     let done = measure(&mut report, arguments, &server).await;
     server.stop().await?;

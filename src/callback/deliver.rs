@@ -42,7 +42,7 @@ const REST_MIN: Duration = Duration::from_millis(2);
 
 /// Tries are recorded like outcomes are settled.
 const BOUNDS: Bounds =
-    Bounds { queue: 1_024, queue_kib: 4_096, rows: 50, batch_kib: 1_024, writers: 2, partial: 2 };
+    Bounds { queue: 1_024, queue_kib: 4_096, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
 
 /// The pause before a batch is written again that the database could not take.
 const AGAIN: Duration = Duration::from_millis(250);

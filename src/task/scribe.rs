@@ -15,7 +15,7 @@ use crate::store::{JournalEntry, Store, StoreError};
 /// As many writers as keep the database busy while others wait for the disk; more would only make the batches smaller. An
 /// entry holds the head of two answers at most, 1 KiB each.
 const BOUNDS: Bounds =
-    Bounds { queue: 1_024, queue_kib: 2_048, rows: 64, batch_kib: 1_024, writers: 4, partial: 4 };
+    Bounds { queue: 1_024, queue_kib: 2_048, rows: 128, batch_kib: 1_024, writers: 2, partial: 1 };
 
 /// Whether an entry was written, or why nobody knows.
 type Written = Result<bool, Arc<StoreError>>;

@@ -19,7 +19,7 @@ use crate::turns::Wake;
 
 /// Beyond 50 outcomes a batch gains little; two writers, so that one tenant's locks do not hold up another's.
 const BOUNDS: Bounds =
-    Bounds { queue: 1_024, queue_kib: 1_024, rows: 50, batch_kib: 1_024, writers: 2, partial: 2 };
+    Bounds { queue: 1_024, queue_kib: 1_024, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
 
 /// The pause before a batch is written again that the database could not take.
 const AGAIN: Duration = Duration::from_millis(250);

@@ -20,11 +20,11 @@ use crate::store::{SandboxAsk, SandboxAsks, SandboxServed, Store, StoreError};
 
 /// How many desks there are, as many as the sandbox has connections. An account has its own, so that what is served at one
 /// waits for no account's row that another holds.
-const DESKS: usize = 4;
+const DESKS: usize = 2;
 
 /// Of one desk; full queues of articles of 64 KiB hold 64 MiB.
 const BOUNDS: Bounds =
-    Bounds { queue: 256, queue_kib: 16_384, rows: 64, batch_kib: 1_024, writers: 1, partial: 1 };
+    Bounds { queue: 256, queue_kib: 16_384, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
 
 /// What came of a request; none where there is no such account.
 type Served = Result<Option<SandboxServed>, Arc<StoreError>>;
