@@ -13,6 +13,9 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
+pub mod fan;
+pub mod tenants;
+
 /// The bounds of a gatherer.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {

@@ -294,7 +294,7 @@ impl Loops {
             store: self.store.clone(),
             vault: plan.vault.clone(),
             connectors: shared.connectors.clone(),
-            settler: Settler::start(settling, &shared.tracker),
+            settler: Settler::start(&settling, &shared.tracker),
             scribe: Scribe::start(self.store.clone(), &shared.tracker),
             telling: shared.telling,
             deliver: shared.deliver.clone(),

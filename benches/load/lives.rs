@@ -74,7 +74,8 @@ pub(crate) async fn run(
     };
     // What is prepared once is prepared.
     run.live(arguments.lives_per_second / 10.0, Duration::from_secs(1)).await?;
-    run.told(report, arguments, arguments.lives_per_second / 10.0, &format!("{name}, a tenth of the rate")).await?;
+    run.told(report, arguments, arguments.lives_per_second / 10.0, &format!("{name}, a tenth of the rate"))
+        .await?;
     if run.book.standing().open() == 0 {
         run.told(report, arguments, arguments.lives_per_second, name).await?;
     } else {

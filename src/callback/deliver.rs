@@ -16,6 +16,8 @@ use super::signature::{SigningKey, signed_headers};
 use crate::clock::SharedClock;
 use crate::connector::sandbox;
 use crate::fault;
+use crate::gather::fan::Fan;
+use crate::gather::tenants::{self as gather, WritesParts, by_tenant};
 use crate::gather::{Bounds, Gatherer};
 use crate::outbound::{Answer, Call, CallError, Client, Limits, Method, retry_after};
 use crate::retry::{Schedule, jittered};
@@ -40,9 +42,13 @@ const REST_MOST: Duration = Duration::from_secs(5);
 /// are left alone a tenant is always due, so this is what its others wait for what comes next.
 const REST_MIN: Duration = Duration::from_millis(2);
 
-/// Tries are recorded like outcomes are settled.
+/// How many record beside each other. Two batches of one receiver would only wait for each other; one tenant's locks hold up a
+/// quarter of the others at most.
+const GATHERERS: usize = 4;
+
+/// Of one. A try holds the head of an answer at most, 1 KiB.
 const BOUNDS: Bounds =
-    Bounds { queue: 1_024, queue_kib: 4_096, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
+    Bounds { queue: 512, queue_kib: 512, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
 
 /// The pause before a batch is written again that the database could not take.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -50,7 +56,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// Records tries.
 #[derive(Clone)]
 pub struct Recorder {
-    gatherer: Gatherer<RecordedTry, ()>,
+    gatherers: Fan<RecordedTry, ()>,
 }
 
 impl Recorder {
@@ -63,55 +69,55 @@ impl Recorder {
         stop: CancellationToken,
         tracker: &TaskTracker,
     ) -> Self {
-        let writing = (store, deliver, metrics, stop);
-        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch: Vec<RecordedTry>| {
-            let (store, deliver, metrics, stop) = writing.clone();
-            async move {
-                let answers = vec![(); batch.len()];
-                write(&store, &deliver, &metrics, &stop, batch).await;
-                answers
-            }
-        });
-        Self { gatherer }
+        let writer = Writer { store, deliver, metrics, stop };
+        let start = || {
+            let writer = writer.clone();
+            Gatherer::start(BOUNDS, tracker, move |batch| {
+                let writer = writer.clone();
+                async move { by_tenant(&writer, batch, |one: &RecordedTry| one.tenant_id).await }
+            })
+        };
+        Self { gatherers: Fan::open(GATHERERS, start) }
     }
 }
 
-async fn write(
-    store: &Store,
-    deliver: &Wake,
-    metrics: &Metrics,
-    stop: &CancellationToken,
-    mut batch: Vec<RecordedTry>,
-) {
-    batch.sort_by_key(|one| one.tenant_id);
-    let by_tenant = batch.chunk_by(|a, b| a.tenant_id == b.tenant_id);
-    let mut parts = by_tenant.map(<[_]>::to_vec).collect::<Vec<_>>();
-    while let Some(mut part) = parts.pop() {
-        let tenant_id = part[0].tenant_id;
-        match store.record_tries(tenant_id, &part).await {
-            Ok(BreakersMoved { opened, closed }) => {
-                fault::point("callback.recorded", "");
-                metrics.breakers_moved(opened.len(), closed.len());
-                if !opened.is_empty() || !closed.is_empty() {
-                    tracing::warn!(%tenant_id, ?opened, ?closed, "receivers fail and are left alone, or are back");
-                }
-                deliver.wake(tenant_id);
-            }
-            Err(error) if error.is_passing() => {
-                tracing::warn!(%error, tries = part.len(), "cannot record callbacks yet; trying again");
-                tokio::select! {
-                    () = tokio::time::sleep(AGAIN) => parts.push(part),
-                    () = stop.cancelled() => {}
-                }
-            }
-            Err(error) if part.len() == 1 => {
-                tracing::error!(%error, event_id = %part[0].event_id, "the database refused a callback's try");
-            }
-            Err(_) => {
-                let rest = part.split_off(part.len() / 2);
-                parts.extend([part, rest]);
-            }
+/// Writes what was gathered.
+#[derive(Clone)]
+struct Writer {
+    store: Store,
+    deliver: Wake,
+    metrics: Metrics,
+    stop: CancellationToken,
+}
+
+impl WritesParts<RecordedTry> for Writer {
+    type Written = ();
+    type Error = StoreError;
+
+    async fn write(&self, tenant_id: Uuid, part: &[RecordedTry]) -> Result<Vec<()>, StoreError> {
+        let BreakersMoved { opened, closed } = self.store.record_tries(tenant_id, part).await?;
+        fault::point("callback.recorded", "");
+        self.metrics.breakers_moved(opened.len(), closed.len());
+        if !opened.is_empty() || !closed.is_empty() {
+            tracing::warn!(%tenant_id, ?opened, ?closed, "receivers fail and are left alone, or are back");
         }
+        self.deliver.wake(tenant_id);
+        Ok(vec![(); part.len()])
+    }
+
+    async fn refused(&self, error: StoreError, part: &[RecordedTry]) -> gather::Then<()> {
+        if error.is_passing() {
+            tracing::warn!(%error, tries = part.len(), "cannot record callbacks yet; trying again");
+            return tokio::select! {
+                () = tokio::time::sleep(AGAIN) => gather::Then::Again,
+                () = self.stop.cancelled() => gather::Then::Answer(()),
+            };
+        }
+        if part.len() > 1 {
+            return gather::Then::Halves;
+        }
+        tracing::error!(%error, event_id = %part[0].event_id, "the database refused a callback's try");
+        gather::Then::Answer(())
     }
 }
 
@@ -240,7 +246,7 @@ impl Dispatcher {
         let record =
             RecordedTry { tenant_id, event_id, fence, took, http_status, answer_head, error, then, heard };
         // Not recorded: the service is stopping, and the lease will run out.
-        let _ = self.recorder.gatherer.submit_patiently(record, 0).await;
+        let _ = self.recorder.gatherers.of(tenant_id).submit_patiently(record, 0).await;
     }
 }
 

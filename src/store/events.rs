@@ -29,6 +29,8 @@ impl Store {
                 INSERT INTO receivers (tenant_id, receiver, max_in_flight, free_at)
                 SELECT $1, receiver, $12, now() + $11::interval
                 FROM (SELECT DISTINCT receiver FROM input WHERE receiver IS NOT NULL ORDER BY receiver) r
+                -- Asked first: for a row that there is, the insert would wait for whoever is just changing it.
+                WHERE NOT EXISTS (SELECT FROM receivers k WHERE k.tenant_id = $1 AND k.receiver = r.receiver)
                 ON CONFLICT (tenant_id, receiver) DO NOTHING
             )
             INSERT INTO callbacks (tenant_id, event_id, url, receiver, due_at, created_at)

@@ -176,7 +176,10 @@ impl Store {
                     LIMIT 1 FOR NO KEY UPDATE) p
             ), renewed AS (
                 UPDATE publications p SET marker = h.marker, confirming = h.confirming,
-                    lease_until = CASE WHEN p.status = 'running' THEN now() + $24::interval + h.lease END,
+                    -- The next call has half a lease, so one of which more is left stays as it is, and the row out of its index.
+                    lease_until = CASE WHEN p.status <> 'running' THEN NULL
+                        WHEN p.lease_until > now() + $24::interval + 0.75 * h.lease THEN p.lease_until
+                        ELSE now() + $24::interval + h.lease END,
                     sweep_at = CASE WHEN p.status <> 'running' THEN now() + $24::interval + h.lease END,
                     attempts = p.attempts + CASE WHEN h.kind = 'publish' THEN 1 ELSE 0 END,
                     drafts = p.drafts + CASE WHEN h.kind = 'draft' THEN 1 ELSE 0 END,

@@ -57,9 +57,9 @@ impl Store {
             "SELECT p.publication_id, p.fence FROM lanes l CROSS JOIN LATERAL (
                 SELECT p.publication_id, p.fence FROM publications p
                 WHERE p.tenant_id = l.tenant_id AND p.platform = l.platform AND p.account_id = l.account_id
-                    AND p.status = 'login_expired' AND p.updated_at >= l.resume_from
+                    AND p.status = 'login_expired' AND p.expired_at >= l.resume_from
                     AND p.credentials_version > l.declined_version
-                ORDER BY p.updated_at LIMIT 200 FOR UPDATE SKIP LOCKED) p
+                ORDER BY p.expired_at LIMIT 200 FOR UPDATE SKIP LOCKED) p
             WHERE l.tenant_id = $1 AND l.resume_from IS NOT NULL AND l.login_state = 'active' LIMIT 200",
             tenant_id,
         )
@@ -90,7 +90,7 @@ impl Store {
             WHERE l.tenant_id = $1 AND l.resume_from IS NOT NULL AND NOT EXISTS (
                 SELECT FROM publications p
                 WHERE p.tenant_id = l.tenant_id AND p.platform = l.platform AND p.account_id = l.account_id
-                    AND p.status = 'login_expired' AND p.updated_at >= l.resume_from
+                    AND p.status = 'login_expired' AND p.expired_at >= l.resume_from
                     AND p.credentials_version > l.declined_version)",
             tenant_id,
         )

@@ -16,7 +16,7 @@ use crate::vault::{CannotOpen, Vault};
 /// The most that one claim takes of what is due, and again of what awaits an answer, of as many accounts: a claim walks past
 /// every account of its tenant that has something due, so each should be worth it. It stands in the statements as a literal:
 /// with a parameter the planner guesses, and scans the table.
-pub const CLAIM_DUE: usize = 64;
+pub const CLAIM_DUE: usize = 128;
 
 /// The most that one claim takes of what was left behind, and again of what is to be swept: little, since it is looked for first.
 pub const CLAIM_LEFT: usize = 16;
@@ -139,7 +139,7 @@ impl Store {
                     WHERE p.tenant_id = $1 AND p.platform = f.platform AND p.account_id = f.account_id
                         AND p.status = 'running' AND p.lease_until IS NULL AND p.due_at <= now() + $4::interval
                     ORDER BY p.due_at LIMIT f.slots FOR UPDATE SKIP LOCKED) q
-                LIMIT 64
+                LIMIT 128
             ), pick AS MATERIALIZED (
                 SELECT q.*, f.in_flight, f.day, f.day_count, true AS counts FROM free f CROSS JOIN LATERAL (
                     SELECT p.publication_id, p.platform, p.account_id FROM publications p
@@ -148,7 +148,7 @@ impl Store {
                     ORDER BY p.due_at LIMIT least(f.left_today, f.slots - (
                         SELECT count(*) FROM asked a WHERE a.platform = f.platform AND a.account_id = f.account_id))
                     FOR UPDATE SKIP LOCKED) q
-                WHERE f.may_send LIMIT 64
+                WHERE f.may_send LIMIT 128
             ), left_behind AS MATERIALIZED (
                 SELECT publication_id FROM publications
                 WHERE tenant_id = $1 AND status = 'running' AND lease_until <= now() + $4::interval

@@ -204,7 +204,7 @@ impl Store {
                             OR p.status = 'failed' AND p.error_code = 'outcome_unknown'
                             OR p.status = 'login_expired' AND (p.attempts > 0 OR p.drafts > 0 OR (
                                 SELECT true FROM lanes l WHERE l.tenant_id = $1 AND l.platform = p.platform
-                                    AND l.account_id = p.account_id AND l.resume_from <= p.updated_at) IS NOT NULL)
+                                    AND l.account_id = p.account_id AND l.resume_from <= p.expired_at) IS NOT NULL)
                             OR (SELECT true FROM attempts o WHERE o.tenant_id = $1 AND o.publication_id = p.publication_id
                                 AND o.ended_at IS NULL LIMIT 1) IS NOT NULL)
                         LIMIT 1) IS NULL

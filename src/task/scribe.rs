@@ -2,18 +2,18 @@
 //!
 //! A run waits for its own entry, and goes on when that is committed; it never waits for others to have one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::fault;
+use crate::gather::tenants::{Then, WritesParts, by_tenant};
 use crate::gather::{Bounds, Gatherer};
 use crate::store::{JournalEntry, Store, StoreError};
 
-/// As many writers as keep the database busy while others wait for the disk; more would only make the batches smaller. An
-/// entry holds the head of two answers at most, 1 KiB each.
+/// One batch at a time, and a second where that would grow past its rows: each costs something of its own, so few large ones
+/// are less work than many small ones. An entry holds the head of two answers at most, 1 KiB each.
 const BOUNDS: Bounds =
     Bounds { queue: 1_024, queue_kib: 2_048, rows: 128, batch_kib: 1_024, writers: 2, partial: 1 };
 
@@ -30,7 +30,11 @@ impl Scribe {
     /// Starts the writers.
     #[must_use]
     pub fn start(store: Store, tracker: &TaskTracker) -> Self {
-        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch| write(store.clone(), batch));
+        let writer = Writer(store);
+        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch| {
+            let writer = writer.clone();
+            async move { by_tenant(&writer, batch, |entry: &JournalEntry| entry.tenant_id).await }
+        });
         Self { gatherer }
     }
 
@@ -45,30 +49,25 @@ impl Scribe {
     }
 }
 
-async fn write(store: Store, batch: Vec<JournalEntry>) -> Vec<Written> {
-    let mut by_tenant = HashMap::<Uuid, Vec<usize>>::new();
-    for (at, entry) in batch.iter().enumerate() {
-        by_tenant.entry(entry.tenant_id).or_default().push(at);
+/// Writes what was gathered.
+#[derive(Clone)]
+struct Writer(Store);
+
+impl WritesParts<JournalEntry> for Writer {
+    type Written = Written;
+    type Error = StoreError;
+
+    async fn write(&self, tenant_id: Uuid, part: &[JournalEntry]) -> Result<Vec<Written>, StoreError> {
+        let held = self.0.journal(tenant_id, part).await?;
+        Ok(held.into_iter().map(Ok).collect())
     }
-    let mut written = vec![Ok(false); batch.len()];
-    let mut parts = by_tenant.into_iter().collect::<Vec<_>>();
-    while let Some((tenant_id, mut part)) = parts.pop() {
-        let entries = part.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
-        match store.journal(tenant_id, &entries).await {
-            Ok(held) => part.into_iter().zip(held).for_each(|(at, held)| written[at] = Ok(held)),
+
+    async fn refused(&self, error: StoreError, part: &[JournalEntry]) -> Then<Written> {
+        match error {
             // One that the database refuses, or that somebody holds up, must not fail its neighbours. Of these errors it is
             // certain that nothing was written.
-            Err(StoreError::Refused(_) | StoreError::HeldUp(_)) if part.len() > 1 => {
-                let rest = part.split_off(part.len() / 2);
-                parts.extend([(tenant_id, part), (tenant_id, rest)]);
-            }
-            Err(error) => {
-                let error = Arc::new(error);
-                for at in part {
-                    written[at] = Err(error.clone());
-                }
-            }
+            StoreError::Refused(_) | StoreError::HeldUp(_) if part.len() > 1 => Then::Halves,
+            error => Then::Answer(Err(Arc::new(error))),
         }
     }
-    written
 }

@@ -1,6 +1,6 @@
 //! Settling: outcomes are gathered, and each batch of a tenant is one transaction of state, event and callback.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -10,16 +10,22 @@ use uuid::Uuid;
 
 use crate::callback::event::{ErrorView, EventBody};
 use crate::fault;
+use crate::gather::fan::Fan;
+use crate::gather::tenants::{Then, WritesParts, by_tenant};
 use crate::gather::{Bounds, Gatherer};
 use crate::outbound::receiver;
 use crate::retry::interval;
-use crate::store::{Composed, Move, Moved, Store, Telling};
+use crate::store::{Composed, Move, Moved, Store, StoreError, Telling};
 use crate::task::state::{Counts, Status};
 use crate::turns::Wake;
 
-/// Beyond 50 outcomes a batch gains little; two writers, so that one tenant's locks do not hold up another's.
+/// How many settle beside each other. A tenant's outcomes all move its feed, so two batches of it would only wait for each
+/// other; one tenant's locks hold up a quarter of the others at most.
+const GATHERERS: usize = 4;
+
+/// Of one. Twice as many outcomes in a batch gain little.
 const BOUNDS: Bounds =
-    Bounds { queue: 1_024, queue_kib: 1_024, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
+    Bounds { queue: 512, queue_kib: 512, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
 
 /// The pause before a batch is written again that the database could not take.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -27,7 +33,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// Records outcomes.
 #[derive(Clone)]
 pub struct Settler {
-    gatherer: Gatherer<Move, bool>,
+    gatherers: Fan<Move, bool>,
 }
 
 /// What the settler needs.
@@ -48,61 +54,53 @@ pub struct Settling {
 impl Settler {
     /// Starts the writers.
     #[must_use]
-    pub fn start(settling: Settling, tracker: &TaskTracker) -> Self {
-        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch| {
+    pub fn start(settling: &Settling, tracker: &TaskTracker) -> Self {
+        let start = || {
             let settling = settling.clone();
-            async move { settling.write(batch).await }
-        });
-        Self { gatherer }
+            Gatherer::start(BOUNDS, tracker, move |batch| {
+                let settling = settling.clone();
+                async move { by_tenant(&settling, batch, |one: &Move| one.tenant_id).await }
+            })
+        };
+        Self { gatherers: Fan::open(GATHERERS, start) }
     }
 
     /// Records an outcome, however long the database is away; false if the lease had been lost, or the service stops.
     /// What is not recorded is found again when its lease has run out.
     pub async fn settle(&self, outcome: Move) -> bool {
-        self.gatherer.submit_patiently(outcome, 0).await.unwrap_or(false)
+        self.gatherers.of(outcome.tenant_id).submit_patiently(outcome, 0).await.unwrap_or(false)
     }
 }
 
-impl Settling {
-    async fn write(&self, batch: Vec<Move>) -> Vec<bool> {
-        let mut by_tenant = HashMap::<Uuid, Vec<usize>>::new();
-        for (at, one) in batch.iter().enumerate() {
-            by_tenant.entry(one.tenant_id).or_default().push(at);
+impl WritesParts<Move> for Settling {
+    type Written = bool;
+    type Error = StoreError;
+
+    async fn write(&self, tenant_id: Uuid, part: &[Move]) -> Result<Vec<bool>, StoreError> {
+        fault::point("settle.writing", "");
+        let settled = self.store.settle(tenant_id, part, self.telling).await?;
+        fault::point("settle.written", "");
+        self.work.wake(tenant_id);
+        if settled.iter().any(|one| one.position.is_some()) {
+            self.deliver.wake(tenant_id);
         }
-        let mut recorded = vec![false; batch.len()];
-        let mut parts = by_tenant.into_iter().collect::<Vec<_>>();
-        while let Some((tenant_id, mut part)) = parts.pop() {
-            let settlements = part.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
-            fault::point("settle.writing", "");
-            match self.store.settle(tenant_id, &settlements, self.telling).await {
-                Ok(settled) => {
-                    fault::point("settle.written", "");
-                    for at in part {
-                        recorded[at] =
-                            settled.iter().any(|one| one.publication_id == batch[at].publication_id);
-                    }
-                    self.work.wake(tenant_id);
-                    if settled.iter().any(|one| one.position.is_some()) {
-                        self.deliver.wake(tenant_id);
-                    }
-                }
-                Err(error) if error.is_passing() => {
-                    tracing::warn!(%error, outcomes = part.len(), "cannot settle yet; trying again");
-                    tokio::select! {
-                        () = tokio::time::sleep(AGAIN) => parts.push((tenant_id, part)),
-                        () = self.stop.cancelled() => {}
-                    }
-                }
-                Err(error) if part.len() == 1 => {
-                    tracing::error!(%error, publication_id = %settlements[0].publication_id, "the database refused an outcome");
-                }
-                Err(_) => {
-                    let rest = part.split_off(part.len() / 2);
-                    parts.extend([(tenant_id, part), (tenant_id, rest)]);
-                }
-            }
+        let settled = settled.into_iter().map(|one| one.publication_id).collect::<HashSet<_>>();
+        Ok(part.iter().map(|one| settled.contains(&one.publication_id)).collect())
+    }
+
+    async fn refused(&self, error: StoreError, part: &[Move]) -> Then<bool> {
+        if error.is_passing() {
+            tracing::warn!(%error, outcomes = part.len(), "cannot settle yet; trying again");
+            return tokio::select! {
+                () = tokio::time::sleep(AGAIN) => Then::Again,
+                () = self.stop.cancelled() => Then::Answer(false),
+            };
         }
-        recorded
+        if part.len() > 1 {
+            return Then::Halves;
+        }
+        tracing::error!(%error, publication_id = %part[0].publication_id, "the database refused an outcome");
+        Then::Answer(false)
     }
 }
 

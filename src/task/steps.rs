@@ -174,18 +174,24 @@ impl Hand<'_> {
 
     /// Looks whether the article is on its platform; false if the lease was lost.
     async fn look(&mut self) -> Result<bool, StoreError> {
-        // What the request before came to is written first, and the lease renewed with it.
-        if self.answer.is_some() {
-            let until = self.half_a_lease();
-            if !self.write(None).await? {
-                return Ok(false);
-            }
-            self.job.until = until;
+        // What the request before came to is written meanwhile, and the lease renewed with it: to look changes nothing.
+        let came = self.answer.is_some().then(|| self.entry(None));
+        if came.is_some() {
+            self.job.until = self.half_a_lease();
         }
         let step = self.begin_step();
         // What it does not see may still have appeared while it looked.
         let began = self.now();
-        let mut looked = self.worker.look(self.connector, &self.job, step).await;
+        let written = async {
+            match came {
+                Some(entry) => self.worker.scribe.write(entry).await,
+                None => Ok(true),
+            }
+        };
+        let (held, mut looked) = tokio::join!(written, self.worker.look(self.connector, &self.job, step));
+        if !held? {
+            return Ok(false);
+        }
         if fault::is_blind() {
             looked.sighting = self.unsearched(looked.sighting, step);
         }
@@ -265,13 +271,18 @@ impl Hand<'_> {
 
     /// Writes what is known and what is about to be done, and renews the lease; false if that was lost.
     async fn write(&mut self, intent: Option<Intent>) -> Result<bool, StoreError> {
+        let entry = self.entry(intent);
+        self.worker.scribe.write(entry).await
+    }
+
+    fn entry(&mut self, intent: Option<Intent>) -> JournalEntry {
         let (looked, answer, warnings) = (self.looked.take(), self.answer.take(), self.warnings.take());
         let asks = looked.as_ref().is_some_and(|looked| looked.sighting == Sighting::SendToAsk);
         let in_doubt = self.run.journal().open.tries > 0;
         let outcome = if self.run.request_is_open() { None } else { Some("done") };
         let without_intent = intent.is_none();
         let step = self.next_step - 1 - i32::from(!without_intent);
-        let entry = JournalEntry {
+        JournalEntry {
             tenant_id: self.one.tenant_id,
             publication_id: self.one.publication_id,
             fence: self.one.fence,
@@ -290,8 +301,7 @@ impl Hand<'_> {
             intent,
             // Where sending is the look-up, what was sent before is still being found out.
             confirming: in_doubt && (asks || without_intent),
-        };
-        self.worker.scribe.write(entry).await
+        }
     }
 
     async fn settle(mut self, outcome: Outcome) -> Result<(), StoreError> {

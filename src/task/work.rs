@@ -28,7 +28,7 @@ use crate::vault::Vault;
 
 /// How many publications one node has in hand at once: each waits for its platform, or for a commit, most of the time. At
 /// 3,000 a second, a run that takes 150 ms needs 450.
-pub const IN_HAND_MAX: usize = 512;
+pub const IN_HAND_MAX: usize = 1_024;
 
 /// How many KiB of articles one node has in hand when it claims more: 64 MiB, of 4 KiB each far more than
 /// [`IN_HAND_MAX`]. A claim may take it past that, by what one claim takes.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use publish_ingest::store::{Intent, JournalEntry};
 use serde_json::{Value, json};
 
 use crate::claims::success;
@@ -132,13 +133,23 @@ async fn no_call_may_last_longer_than_what_holds_it() {
         world.accept(&[world.new_task("a", ONE)]).await;
         let one = world.claim("w").await.remove(0);
         assert!(crate::leases::note(&world.store, crate::leases::entry(&one, "m")).await);
-        let left = world.text(
-            "SELECT (p.lease_until - a.over_at)::text FROM publications p JOIN attempts a USING (publication_id)
-            WHERE a.kind = 'publish'",
-        );
-        // Of 30 s, the call has half.
-        assert_eq!(left.await, "00:00:15");
+        // What is left of the lease when the last call must have ended, in seconds.
+        let left = async || {
+            let left = "SELECT extract(epoch FROM p.lease_until - max(a.over_at))::text
+                FROM publications p JOIN attempts a USING (publication_id) WHERE a.kind = 'publish' GROUP BY p.lease_until";
+            world.text(left).await.parse::<f64>().unwrap()
+        };
+        // Of 30 s, the call has half; three quarters are left when it begins, at least.
         assert_eq!(limits("w").lease, Duration::from_secs(30));
+        assert!((7.5..=15.0).contains(&left().await), "{}", left().await);
+        for (step, aged, least, most) in [(2, 7, 7.5, 8.0), (3, 8, 15.0, 15.0)] {
+            let held = "UPDATE publications SET lease_until = now() + make_interval(secs => 30 - $1)";
+            sqlx::query(held).bind(f64::from(aged)).execute(&world.pool).await.unwrap();
+            let intent = Some(Intent { step, kind: "publish", draft_id: None });
+            let next = JournalEntry { probe: None, intent, ..crate::leases::entry(&one, "m") };
+            assert!(crate::leases::note(&world.store, next).await);
+            assert!((least..=most).contains(&left().await), "{aged}: {}", left().await);
+        }
     })
     .await;
 }

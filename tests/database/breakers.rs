@@ -238,6 +238,7 @@ async fn a_pause_is_shown_and_ends_by_itself() {
         publish_to(&api, "b", &receiver).await;
         publish_to(&api, "c", &other).await;
         assert_eq!(tried(&api, &other, 1).await["held_until"], Value::Null);
+        world.until("SELECT count(*) FROM events", 3).await;
         let of_b = world
             .text(
                 "SELECT event_id::text FROM callbacks JOIN events USING (tenant_id, event_id)

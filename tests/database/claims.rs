@@ -182,7 +182,7 @@ async fn a_tenant_with_thousands_of_articles_keeps_nobody_waiting() {
         world.account(busy, "blog1", 10_000, TimeDelta::zero()).await;
         accept_many(world, busy, ONE, 5_000).await;
         let small = world.another_tenant("small").await.tenant_id;
-        world.account(small, "blog1", 100, TimeDelta::zero()).await;
+        world.account(small, "blog1", 10_000, TimeDelta::zero()).await;
         accept_many(world, small, ONE, CLAIM_DUE + 2).await;
         let stop = CancellationToken::new();
         let noting =

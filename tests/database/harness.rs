@@ -393,7 +393,7 @@ pub(crate) fn settler_on(store: &Store) -> Settler {
         deliver: Wake::default(),
         stop: CancellationToken::new(),
     };
-    Settler::start(settling, &TaskTracker::new())
+    Settler::start(&settling, &TaskTracker::new())
 }
 
 pub(crate) fn limits(owner: &str) -> ClaimLimits {

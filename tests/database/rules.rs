@@ -24,10 +24,11 @@ fn columns(status: Status, error_code: &str) -> String {
     let no_lease = "lease_owner = NULL, lease_until = NULL";
     let error = format!("error_code = '{error_code}', error_message = 'm', error_retryable = false");
     let no_error = "error_code = NULL, error_message = NULL, error_retryable = NULL";
+    let since = if status == Status::LoginExpired { "expired_at = now()" } else { "expired_at = NULL" };
     match status {
-        Status::Running => format!("{lease}, {no_error}"),
-        Status::Failed => format!("{no_lease}, {error}"),
-        _ => format!("{no_lease}, {no_error}"),
+        Status::Running => format!("{lease}, {no_error}, {since}"),
+        Status::Failed => format!("{no_lease}, {error}, {since}"),
+        _ => format!("{no_lease}, {no_error}, {since}"),
     }
 }
 
@@ -152,7 +153,8 @@ async fn a_publication_begins_at_the_beginning_and_its_fence_and_round_only_rise
                 "WITH other AS (SELECT tenant_id, gen_random_uuid() AS publication_id, task_id, platform,
                     'other' AS account_id, position, '{status}' AS status, due_at, updated_at FROM publications)
                 INSERT INTO publications (tenant_id, publication_id, task_id, platform, account_id, position, status,
-                    due_at, updated_at, lease_owner, lease_until, error_code, error_message, error_retryable)
+                    due_at, updated_at, lease_owner, lease_until, error_code, error_message, error_retryable,
+                    expired_at)
                 SELECT *, {} FROM other",
                 of_row.split(", ").map(|pair| pair.split(" = ").nth(1).unwrap()).collect::<Vec<_>>().join(", ")
             )
@@ -193,6 +195,7 @@ async fn what_contradicts_itself_cannot_be_stored() {
             "UPDATE publications SET url = 'https://a.example/'",
             "UPDATE publications SET status = 'failed', lease_until = NULL, lease_owner = NULL",
             "UPDATE publications SET error_code = 'x'",
+            "UPDATE publications SET expired_at = now()",
             "UPDATE lanes SET in_flight = -1",
             "UPDATE lanes SET max_in_flight = 0",
             "UPDATE tasks SET open = -1",

@@ -326,11 +326,11 @@ async fn every_standing(world: &World) -> usize {
     sqlx::query(
         "WITH runs AS (
             INSERT INTO publications (tenant_id, publication_id, task_id, platform, account_id, position, status, due_at,
-                fence, lease_owner, lease_until, error_code, error_message, error_retryable, updated_at)
+                fence, lease_owner, lease_until, error_code, error_message, error_retryable, updated_at, expired_at)
             SELECT $1, gen_random_uuid(), task_id, 'static_site', account_id, 1, status, now(), fence,
                 CASE WHEN status = 'running' THEN 'w' END, CASE WHEN status = 'running' THEN now() END,
                 CASE WHEN status = 'failed' THEN 'e' END, CASE WHEN status = 'failed' THEN 'e' END,
-                CASE WHEN status = 'failed' THEN false END, now()
+                CASE WHEN status = 'failed' THEN false END, now(), CASE WHEN status = 'login_expired' THEN now() END
             FROM unnest($3::uuid[], $4::text[], $5::text[], $6::int[]) AS u(task_id, account_id, status, fence)
             RETURNING task_id, status
         ), texts AS (

@@ -2,8 +2,6 @@
 //! of many articles costs the database no more than it must. Where a rule of an account might apply, or a request takes its
 //! time, each goes its own way ([`super::request`]).
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -15,6 +13,8 @@ use super::request::{Refusal, UNREACHED};
 use super::{Sandbox, draft_id, full, remote, vanished};
 use crate::connector::secrets::Secrets;
 use crate::connector::{Job, Marked, Sighting, Verdict};
+use crate::gather::fan::Fan;
+use crate::gather::tenants::{Then, WritesParts, by_tenant};
 use crate::gather::{Bounds, Gatherer};
 use crate::store::{SandboxAsk, SandboxAsks, SandboxServed, Store, StoreError};
 
@@ -31,52 +31,47 @@ type Served = Result<Option<SandboxServed>, Arc<StoreError>>;
 
 /// Where requests are served.
 pub(super) struct Desks {
-    all: [Gatherer<SandboxAsk, Served>; DESKS],
+    all: Fan<SandboxAsk, Served>,
 }
 
 impl Desks {
     /// Opens them; their writers end with them.
     pub(super) fn open(store: &Store) -> Self {
-        let open = |_| {
-            let store = store.clone();
-            Gatherer::start(BOUNDS, &TaskTracker::new(), move |batch| serve(store.clone(), batch))
+        let open = || {
+            let clerk = Clerk(store.clone());
+            Gatherer::start(BOUNDS, &TaskTracker::new(), move |batch| {
+                let clerk = clerk.clone();
+                async move { by_tenant(&clerk, batch, |ask: &SandboxAsk| ask.tenant_id).await }
+            })
         };
-        Self { all: std::array::from_fn(open) }
+        Self { all: Fan::open(DESKS, open) }
     }
 
     fn of(&self, job: &Job) -> &Gatherer<SandboxAsk, Served> {
-        let mut hasher = DefaultHasher::new();
-        (job.tenant_id, &job.account_id).hash(&mut hasher);
-        let at = usize::try_from(hasher.finish() % DESKS as u64).unwrap_or_default();
-        &self.all[at]
+        self.all.of((job.tenant_id, &job.account_id))
     }
 }
 
-async fn serve(store: Store, batch: Vec<SandboxAsk>) -> Vec<Served> {
-    let mut by_tenant = HashMap::<Uuid, Vec<usize>>::new();
-    for (at, ask) in batch.iter().enumerate() {
-        by_tenant.entry(ask.tenant_id).or_default().push(at);
+/// Serves what was gathered.
+#[derive(Clone)]
+struct Clerk(Store);
+
+impl WritesParts<SandboxAsk> for Clerk {
+    type Written = Served;
+    type Error = StoreError;
+
+    async fn write(&self, tenant_id: Uuid, part: &[SandboxAsk]) -> Result<Vec<Served>, StoreError> {
+        let served = self.0.sandbox_serve(tenant_id, part).await?;
+        Ok(served.into_iter().map(Ok).collect())
     }
-    let mut served = vec![Ok(None); batch.len()];
-    let mut parts = by_tenant.into_iter().collect::<Vec<_>>();
-    while let Some((tenant_id, mut part)) = parts.pop() {
-        let asks = part.iter().map(|at| batch[*at].clone()).collect::<Vec<_>>();
-        match store.sandbox_serve(tenant_id, &asks).await {
-            Ok(answers) => part.into_iter().zip(answers).for_each(|(at, one)| served[at] = Ok(one)),
+
+    async fn refused(&self, error: StoreError, part: &[SandboxAsk]) -> Then<Served> {
+        match error {
             // One that the database refuses, or that somebody holds up, must not fail its neighbours.
-            Err(StoreError::Refused(_) | StoreError::HeldUp(_)) if part.len() > 1 => {
-                let rest = part.split_off(part.len() / 2);
-                parts.extend([(tenant_id, part), (tenant_id, rest)]);
-            }
-            Err(error) => {
-                let error = Arc::new(error);
-                for at in part {
-                    served[at] = Err(error.clone());
-                }
-            }
+            StoreError::Refused(_) | StoreError::HeldUp(_) if part.len() > 1 => Then::Halves,
+            error => Then::Answer(Err(Arc::new(error))),
         }
     }
-    served
 }
 
 /// Whether no rule can apply to a request, and none takes its time.

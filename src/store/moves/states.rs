@@ -90,6 +90,7 @@ impl Store {
                     sweep_at = CASE WHEN d.to_status = 'success' AND (p.drafts > 1 OR d.strays AND p.drafts > 0)
                             OR d.to_status = 'failed' AND p.drafts > 0 AND d.error_code <> 'outcome_unknown'
                         THEN now() + $17::interval + d.sweep END,
+                    expired_at = CASE WHEN d.to_status = 'login_expired' AND NOT d.renewed THEN now() + $17::interval END,
                     updated_at = now() + $17::interval
                 FROM decided d WHERE p.tenant_id = $1 AND p.publication_id = d.publication_id
                 RETURNING p.publication_id, p.task_id, p.platform, p.account_id, p.status, p.round, p.fence, p.url,
