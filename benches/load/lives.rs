@@ -27,8 +27,13 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long the last events are waited for after nothing is handed in any more.
 const DRAIN_WITHIN: Duration = Duration::from_mins(1);
 
-const PUBLICATIONS: &str = "SELECT count(*) FROM publications WHERE status IN ('submitted', 'running')";
-const CALLBACKS: &str = "SELECT count(*) FROM callbacks WHERE status = 'pending'";
+/// What is under way, by the small indexes: to read all of a full table for it would be seen in the figures.
+const PUBLICATIONS: &str =
+    "SELECT (SELECT count(*) FROM publications WHERE status = 'submitted' AND fence >= 0)
+    + (SELECT count(*) FROM publications WHERE status = 'running')";
+const CALLBACKS: &str =
+    "SELECT (SELECT count(*) FROM callbacks WHERE status = 'pending' AND lease_until IS NULL AND fence >= 0)
+    + (SELECT count(*) FROM callbacks WHERE lease_until IS NOT NULL)";
 const DONE: &str = "SELECT count(*) FROM tasks WHERE succeeded = 2 AND open = 0 AND finished_at IS NOT NULL";
 const MADE: &str = "SELECT count(*) FROM sandbox_articles WHERE public_at IS NOT NULL";
 const MADE_TWICE: &str =
@@ -55,7 +60,7 @@ pub(crate) async fn run(
 ) -> Result<(), Failed> {
     let service = world.serve("lives", &[]).await?;
     idle(report, arguments, server, world, &service, name).await?;
-    let done_before = number(&world.url, DONE).await?;
+    let before = [number(&world.url, DONE).await?, number(&world.url, MADE).await?];
     let book = Book::default();
     let receiver = Receiver::start(book.clone()).await?;
     let sender = Sender {
@@ -74,14 +79,15 @@ pub(crate) async fn run(
     };
     // What is prepared once is prepared.
     run.live(arguments.lives_per_second / 10.0, Duration::from_secs(1)).await?;
-    run.told(report, arguments, arguments.lives_per_second / 10.0, &format!("{name}, a tenth of the rate")).await?;
+    run.told(report, arguments, arguments.lives_per_second / 10.0, &format!("{name}, a tenth of the rate"))
+        .await?;
     if run.book.standing().open() == 0 {
         run.told(report, arguments, arguments.lives_per_second, name).await?;
     } else {
         report.fact(name, "not tried: what a tenth of the rate left behind did not end in time".into());
     }
     report.memory(&format!("after {name}"), run.service.pid())?;
-    run.judge(done_before).await?;
+    run.judge(before).await?;
     run.service.end().await
 }
 
@@ -101,8 +107,8 @@ impl Run<'_> {
         let lived = self.live(per_second, Duration::from_secs(arguments.lives_seconds)).await?;
         report.fact(name, lived);
         if arguments.statements {
-            let lives = count(self.next.load(Ordering::Relaxed) - first).max(1.0);
-            report.fact(&format!("{name}: statements"), statements::told(&self.world.url, lives).await?);
+            let handed_in = count(self.next.load(Ordering::Relaxed) - first).max(1.0);
+            report.fact(&format!("{name}: statements"), statements::told(&self.world.url, handed_in).await?);
         }
         Ok(())
     }
@@ -156,7 +162,7 @@ impl Run<'_> {
 
     /// Whether each article was published once on each account, and told of; of what is still under way, that nothing is
     /// doubled.
-    async fn judge(&self, done_before: i64) -> Result<(), Failed> {
+    async fn judge(&self, [done_before, made_before]: [i64; 2]) -> Result<(), Failed> {
         // Each event that has not come is of a publication that has not ended, or its callback is pending.
         let url = &self.world.url;
         let under_way = number(url, PUBLICATIONS).await? + number(url, CALLBACKS).await?;
@@ -170,7 +176,7 @@ impl Run<'_> {
         let mut expected = vec![("articles that stand on the sandbox twice", MADE_TWICE, 0)];
         if standing.open() == 0 {
             expected.push(("tasks that succeeded", DONE, done_before + accepted));
-            expected.push(("articles on the sandbox", MADE, 2 * accepted));
+            expected.push(("articles on the sandbox", MADE, made_before + 2 * accepted));
             expected.push(("publications that have not ended", PUBLICATIONS, 0));
         }
         for (what, statement, expected) in expected {

@@ -53,5 +53,9 @@ fn label(statement: &str) -> String {
     });
     let mut written = written.collect::<Vec<_>>();
     written.dedup();
-    if written.is_empty() { words.into_iter().take(14).collect::<Vec<_>>().join(" ") } else { written.join("+") }
+    if written.is_empty() {
+        words.into_iter().take(14).collect::<Vec<_>>().join(" ")
+    } else {
+        written.join("+")
+    }
 }
