@@ -80,6 +80,11 @@ impl Articles {
         self.write("/publish/batch", body.as_bytes(), request);
     }
 
+    /// The id of the article of that number.
+    pub(crate) fn external_id(&self, number: u64) -> String {
+        format!("{}-{number:0DIGITS$}", self.prefix)
+    }
+
     fn write(&self, path: &str, body: &[u8], request: &mut Vec<u8>) {
         request.clear();
         let length = body.len();

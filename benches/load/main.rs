@@ -20,6 +20,8 @@ use publish_ingest::local_postgres::OnExit;
 
 mod accept;
 mod article;
+mod backlog;
+mod churn;
 mod client;
 mod database;
 mod drive;
@@ -32,6 +34,7 @@ mod machine;
 mod plot;
 mod program;
 mod prototype;
+mod reads;
 mod receiver;
 mod report;
 mod seed;
@@ -85,6 +88,14 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0)]
     finished: i64,
 
+    /// How many whole lives `churn` takes: it tells something from about 500,000 on
+    #[arg(long, default_value_t = 20_000)]
+    churn: u64,
+
+    /// How many due articles of another tenant `backlog` has beside whole lives
+    #[arg(long, default_value_t = 100_000)]
+    backlog: u64,
+
     /// Keeps the server's data in that folder for the next run, which then needs not write those finished tasks again; it may be
     /// removed
     #[arg(long)]
@@ -118,7 +129,11 @@ enum Part {
     Lives,
     /// New articles and duplicates, beside the baselines
     Accept,
-    /// Of the database with finished tasks, whether all holds that must hold; alone, nothing is measured
+    /// Whether tables and indexes hold steady under many whole lives, which takes a while
+    Churn,
+    /// Whole lives of a tenant beside a backlog of another
+    Backlog,
+    /// Of the databases of the parts with finished tasks, churn and backlog, whether all holds that must hold
     Check,
 }
 
@@ -184,14 +199,18 @@ async fn run(arguments: &Arguments) -> Result<(), Failed> {
 async fn measure(report: &mut Report, arguments: &Arguments, server: &Server) -> Result<(), Failed> {
     let full = if used::is_wanted(arguments) {
         let full = used::open(report, arguments, server).await?;
-        if arguments.only.contains(&Part::Check) {
-            used::check(report, &full).await?;
-        }
+        used::check(arguments, &full.url).await?;
         Some(full)
     } else {
         None
     };
-    if arguments.only == [Part::Check] {
+    if arguments.only.contains(&Part::Churn) {
+        churn::run(report, arguments, server).await?;
+    }
+    if arguments.only.contains(&Part::Backlog) {
+        backlog::run(report, arguments, server).await?;
+    }
+    if !arguments.only.iter().any(|part| matches!(part, Part::Lives | Part::Accept)) {
         return Ok(());
     }
     let world = World::make(server.create("fresh").await?, &arguments.folder).await?;
