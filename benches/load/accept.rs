@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::article::Sender;
 use crate::database::{Server, number, written};
 use crate::load::Hand;
-use crate::program::World;
+use crate::program::{FREE, World};
 use crate::prototype::Manner;
 use crate::report::{Report, count};
 use crate::subject::{Case, FULL, NAIVE, PROTOTYPE, SERVICE, SINGLE, Subject, compare, prototype};
@@ -178,7 +178,7 @@ async fn tenants(
     let mut senders = Vec::new();
     for number in 0..arguments.tenants {
         let tenant = world.tenant(&format!("{TENANT}-{number}")).await?;
-        service.furnish(&tenant, 1).await?;
+        service.furnish(&tenant, 1, FREE).await?;
         senders.push(Sender::of(&tenant, 1));
     }
     let single = world.serve("single", &[roles, ("PUBLISH_ACCEPT_ROWS", "1")]).await?;

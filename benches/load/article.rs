@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use publish_ingest::clock::{Clock as _, TestClock};
+use publish_ingest::clock::{Clock as _, SystemClock, TestClock};
 
 use crate::program::Tenant;
 
@@ -25,12 +25,17 @@ pub(crate) struct Sender {
     /// Articles are spread over groups `g0` … by their number.
     pub(crate) groups: u64,
     pub(crate) callback_url: Option<String>,
+    /// What tells its articles from those of an earlier run on the same database.
+    pub(crate) run: String,
 }
 
 impl Sender {
     /// One of that tenant, for its first groups; where to is said later.
     pub(crate) fn of(tenant: &Tenant, groups: u64) -> Self {
-        Self { host: String::new(), api_key: tenant.api_key.clone(), groups, callback_url: None }
+        let mut random = [0; 4];
+        SystemClock.fill(&mut random);
+        let run = format!("{:08x}", u32::from_be_bytes(random));
+        Self { host: String::new(), api_key: tenant.api_key.clone(), groups, callback_url: None, run }
     }
 }
 
@@ -52,7 +57,8 @@ impl Articles {
             "host: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n",
             sender.host, sender.api_key
         );
-        Self { head, texts, sender, prefix: prefix.to_owned() }
+        let prefix = format!("{prefix}-{}", sender.run);
+        Self { head, texts, sender, prefix }
     }
 
     /// Writes the request that hands in the article of that number.
@@ -72,6 +78,11 @@ impl Articles {
         }
         body.push_str("]}");
         self.write("/publish/batch", body.as_bytes(), request);
+    }
+
+    /// The id of the article of that number.
+    pub(crate) fn external_id(&self, number: u64) -> String {
+        format!("{}-{number:0DIGITS$}", self.prefix)
     }
 
     fn write(&self, path: &str, body: &[u8], request: &mut Vec<u8>) {

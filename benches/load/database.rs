@@ -36,29 +36,30 @@ pub(crate) struct Written {
 }
 
 impl Server {
-    /// One that counts its statements, where that is asked for.
-    pub(crate) async fn start(folder: &Path, counts: bool) -> Result<Self, Failed> {
+    /// One that counts its statements, where that is asked for; on data that is there, or on new data.
+    pub(crate) async fn start(folder: &Path, on_exit: OnExit, counts: bool) -> Result<Self, Failed> {
         let chosen = std::env::var_os("PUBLISH_POSTGRES_BIN").map(PathBuf::from);
         let programs = Programs::find(std::env::var_os("PATH").as_deref(), chosen.as_deref())?;
         let counting = counts.then_some(("shared_preload_libraries", statements::MODULE));
         let settings = SETTINGS.into_iter().chain(counting);
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let options = Options {
-            durability: Durability::Full,
-            on_exit: OnExit::Remove,
-            settings,
-            ..Options::new(folder)
-        };
+        let options = Options { durability: Durability::Full, on_exit, settings, ..Options::new(folder) };
         let cluster = tokio::task::spawn_blocking(move || Cluster::start(&programs, options)).await??;
         Ok(Self { cluster })
     }
 
-    /// Makes an empty database; returns its URL.
+    /// Makes an empty database, in the place of one that an earlier run has left; returns its URL.
     pub(crate) async fn create(&self, name: &str) -> Result<String, Failed> {
         let mut admin = PgConnection::connect(&self.cluster.url("postgres")).await?;
+        admin.execute(AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"))).await?;
         admin.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
         admin.close().await?;
-        Ok(self.cluster.url(name))
+        Ok(self.url(name))
+    }
+
+    /// The URL of a database.
+    pub(crate) fn url(&self, name: &str) -> String {
+        self.cluster.url(name)
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -96,6 +96,53 @@ impl Connections {
                 Ok::<_, Failed>(connection)
             });
         }
+        self.give_back(running, tally, begun).await
+    }
+
+    /// As [`Self::closed`], `requests` requests in all, and none while `held` says so.
+    pub(crate) async fn bounded(
+        &mut self,
+        load: &Arc<Load>,
+        count: usize,
+        requests: u64,
+        held: impl Fn() -> bool + Clone + Send + 'static,
+    ) -> Result<Tally, Failed> {
+        let tally = Arc::new(Mutex::new(Tally::new()?));
+        let left = Arc::new(AtomicU64::new(requests));
+        let mut running = JoinSet::new();
+        let connections = self.take(count).await?;
+        let begun = SystemClock.instant();
+        for mut connection in connections {
+            let (load, tally, left, held) = (load.clone(), tally.clone(), left.clone(), held.clone());
+            running.spawn(async move {
+                let mut request = Vec::new();
+                while left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                    .is_ok()
+                {
+                    while held() {
+                        tokio::time::sleep(LOOK).await;
+                    }
+                    let asked = load.ask(&mut request);
+                    let now = SystemClock.instant();
+                    let answer = connection.call(&request).await?;
+                    let answered = SystemClock.instant();
+                    let articles = load.judge(&asked, &answer)?;
+                    tally.lock().unwrap().note(articles, answered - now);
+                }
+                Ok::<_, Failed>(connection)
+            });
+        }
+        self.give_back(running, tally, begun).await
+    }
+
+    /// Waits for the connections of a round; what came of it.
+    async fn give_back(
+        &mut self,
+        mut running: JoinSet<Result<Connection, Failed>>,
+        tally: Arc<Mutex<Tally>>,
+        begun: Instant,
+    ) -> Result<Tally, Failed> {
         while let Some(connection) = running.join_next().await {
             self.free.push(connection??);
         }
@@ -138,16 +185,14 @@ impl Connections {
                 }
             });
         }
-        while let Some(connection) = running.join_next().await {
-            self.free.push(connection??);
-        }
-        self.used = SystemClock.instant();
-        let mut tally = take(tally);
-        tally.elapsed = begun.elapsed();
+        let mut tally = self.give_back(running, tally, begun).await?;
         tally.late = late.load(Ordering::Relaxed);
         Ok(tally)
     }
 }
+
+/// How often it is looked whether more may be sent.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// From when on a request counts as sent too late.
 const LATE: Duration = Duration::from_millis(5);

@@ -16,26 +16,34 @@ use std::time::Duration;
 
 use clap::Parser;
 use publish_ingest::clock::{Clock as _, SystemClock};
+use publish_ingest::local_postgres::OnExit;
 
 mod accept;
 mod article;
+mod backlog;
+mod churn;
 mod client;
 mod database;
 mod drive;
+#[path = "../../tests/database/invariants.rs"]
+#[expect(dead_code, reason = "a benchmark says what is broken, and does not fail by a panic")]
+mod invariants;
 mod lives;
 mod load;
 mod machine;
 mod plot;
 mod program;
 mod prototype;
+mod reads;
 mod receiver;
 mod report;
 mod seed;
 mod statements;
 mod subject;
+mod used;
 
 use database::Server;
-use program::{GROUPS, World};
+use program::World;
 use prototype::Manner;
 use report::{Report, median};
 
@@ -80,6 +88,19 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 0)]
     finished: i64,
 
+    /// How many whole lives `churn` takes: it tells something from about 500,000 on
+    #[arg(long, default_value_t = 20_000)]
+    churn: u64,
+
+    /// How many due articles of another tenant `backlog` has beside whole lives
+    #[arg(long, default_value_t = 100_000)]
+    backlog: u64,
+
+    /// Keeps the server's data in that folder for the next run, which then needs not write those finished tasks again; it may be
+    /// removed
+    #[arg(long)]
+    data: Option<PathBuf>,
+
     /// Tells of whole lives which statements they cost the database, by `pg_stat_statements`; to count them costs a little
     #[arg(long)]
     statements: bool,
@@ -108,6 +129,12 @@ enum Part {
     Lives,
     /// New articles and duplicates, beside the baselines
     Accept,
+    /// Whether tables and indexes hold steady under many whole lives, which takes a while
+    Churn,
+    /// Whole lives of a tenant beside a backlog of another
+    Backlog,
+    /// Of the databases of the parts with finished tasks, churn and backlog, whether all holds that must hold
+    Check,
 }
 
 impl Arguments {
@@ -150,10 +177,15 @@ fn serve_prototype(manner: Manner) -> Result<(), Failed> {
 
 async fn run(arguments: &Arguments) -> Result<(), Failed> {
     std::fs::create_dir_all(&arguments.folder)?;
-    let mut random = [0; 4];
-    SystemClock.fill(&mut random);
-    let data = arguments.folder.join(format!("postgres-{:08x}", u32::from_be_bytes(random)));
-    let server = Server::start(&data, arguments.statements).await?;
+    let (data, on_exit) = if let Some(folder) = &arguments.data {
+        std::fs::create_dir_all(folder)?;
+        (used::postgres(folder), OnExit::Keep)
+    } else {
+        let mut random = [0; 4];
+        SystemClock.fill(&mut random);
+        (arguments.folder.join(format!("postgres-{:08x}", u32::from_be_bytes(random))), OnExit::Remove)
+    };
+    let server = Server::start(&data, on_exit, arguments.statements).await?;
     let mut report = Report::default();
     let done = measure(&mut report, arguments, &server).await;
     server.stop().await?;
@@ -165,19 +197,29 @@ async fn run(arguments: &Arguments) -> Result<(), Failed> {
 }
 
 async fn measure(report: &mut Report, arguments: &Arguments, server: &Server) -> Result<(), Failed> {
+    let full = if used::is_wanted(arguments) {
+        let full = used::open(report, arguments, server).await?;
+        used::check(arguments, &full.url).await?;
+        Some(full)
+    } else {
+        None
+    };
+    if arguments.only.contains(&Part::Churn) {
+        churn::run(report, arguments, server).await?;
+    }
+    if arguments.only.contains(&Part::Backlog) {
+        backlog::run(report, arguments, server).await?;
+    }
+    if !arguments.only.iter().any(|part| matches!(part, Part::Lives | Part::Accept)) {
+        return Ok(());
+    }
     let world = World::make(server.create("fresh").await?, &arguments.folder).await?;
     let ready_ms = world.ready_after.iter().map(|after| after.as_secs_f64() * 1e3).collect();
     report.fact("start to ready, ms", median(ready_ms).into());
-    let full = match arguments.finished {
-        0 => None,
-        finished => {
-            let full = World::make(server.create("used").await?, &arguments.folder).await?;
-            seed::seed(report, &full.url, TENANT, GROUPS, finished).await?;
-            let ready_ms = full.serve("start", &[]).await?.ready_after.as_secs_f64() * 1e3;
-            report.fact("start to ready, full database, ms", ready_ms.into());
-            Some(full)
-        }
-    };
+    if let Some(full) = &full {
+        let ready_ms = full.serve("start", &[]).await?.ready_after.as_secs_f64() * 1e3;
+        report.fact("start to ready, full database, ms", ready_ms.into());
+    }
     // Before the rest: what that accepts is published by nobody.
     if arguments.only.contains(&Part::Lives) {
         lives::run(report, arguments, server, &world, "lives").await?;

@@ -25,8 +25,15 @@ pub(crate) const GROUPS: u64 = 256;
 /// How often a service is started to see how long that takes.
 const STARTS: usize = 5;
 
-/// How many publications an account of the sandbox may have in hand.
-const MAX_IN_FLIGHT: u32 = 32;
+/// What an account of the sandbox allows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    pub(crate) max_in_flight: u32,
+    pub(crate) min_interval_seconds: u32,
+}
+
+/// What it allows where nothing is to wait for it.
+pub(crate) const FREE: Pace = Pace { max_in_flight: 32, min_interval_seconds: 0 };
 
 /// A database with a schema and the key that its secrets are under.
 pub(crate) struct World {
@@ -35,7 +42,7 @@ pub(crate) struct World {
     pub(crate) tenant: Tenant,
     /// How long services took to be ready.
     pub(crate) ready_after: Vec<Duration>,
-    master_key: String,
+    pub(crate) master_key: String,
     logs: PathBuf,
 }
 
@@ -57,9 +64,7 @@ impl World {
     /// Makes the schema, and a tenant with groups.
     pub(crate) async fn make(url: String, logs: &Path) -> Result<Self, Failed> {
         let master_key = MasterKey::generate(&SystemClock).expose().to_string();
-        let (tenant, logs) = (Tenant::default(), logs.to_owned());
-        let mut world = Self { url, tenant, ready_after: Vec::new(), master_key, logs };
-        world.run(&["migrate"]).await?;
+        let mut world = Self::again(url, logs, master_key, Tenant::default()).await?;
         world.tenant = world.tenant(TENANT).await?;
         for _ in 0..STARTS {
             let service = world.serve("start", &[]).await?;
@@ -67,8 +72,20 @@ impl World {
             service.end().await?;
         }
         let service = world.serve("start", &[("PUBLISH_ROLES", "api")]).await?;
-        service.furnish(&world.tenant, GROUPS).await?;
+        service.furnish(&world.tenant, GROUPS, FREE).await?;
         service.end().await?;
+        Ok(world)
+    }
+
+    /// One that was made before: with the present schema.
+    pub(crate) async fn again(
+        url: String,
+        logs: &Path,
+        master_key: String,
+        tenant: Tenant,
+    ) -> Result<Self, Failed> {
+        let world = Self { url, tenant, ready_after: Vec::new(), master_key, logs: logs.to_owned() };
+        world.run(&["migrate"]).await?;
         Ok(world)
     }
 
@@ -79,7 +96,7 @@ impl World {
         command
     }
 
-    async fn run(&self, arguments: &[&str]) -> Result<String, Failed> {
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Result<String, Failed> {
         let mut command = self.command(arguments);
         let output = tokio::task::spawn_blocking(move || command.output()).await??;
         if !output.status.success() {
@@ -98,12 +115,19 @@ impl World {
         Ok(Tenant { api_key })
     }
 
+    /// The log of the service of that name.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.logs.join(format!("{name}.log"))
+    }
+
     /// Starts a service on this database.
     pub(crate) async fn serve(&self, name: &str, settings: &[(&str, &str)]) -> Result<Service, Failed> {
         let mut command = self.command(&["serve"]);
         command.env("PUBLISH_LISTEN", "127.0.0.1:0").env("PUBLISH_OUTBOUND_ALLOW", "127.0.0.0/8");
+        // What is seeded is years old: to remove it is not what is measured.
+        command.env("PUBLISH_KEEP", "off").env("PUBLISH_KEEP_EVENTS", "off");
         command.env("PUBLISH_ALLOW_HTTP", "true").envs(settings.iter().copied());
-        command.stderr(File::create(self.logs.join(format!("{name}.log")))?);
+        command.stderr(File::create(self.log(name))?);
         Service::start(command).await
     }
 }
@@ -148,12 +172,15 @@ impl Service {
     }
 
     /// Puts `groups` groups of two accounts of the sandbox, which answers at once.
-    pub(crate) async fn furnish(&self, tenant: &Tenant, groups: u64) -> Result<(), Failed> {
+    pub(crate) async fn furnish(&self, tenant: &Tenant, groups: u64, pace: Pace) -> Result<(), Failed> {
+        let Pace { max_in_flight, min_interval_seconds } = pace;
         let mut connection = Connection::open(self.address).await?;
         for group in 0..groups {
             let names = ["a", "b"].map(|half| format!("{half}{group}"));
             for name in &names {
-                let account = json!({"settings": {}, "max_in_flight": MAX_IN_FLIGHT});
+                let account = json!({
+                    "settings": {}, "max_in_flight": max_in_flight, "min_interval_seconds": min_interval_seconds,
+                });
                 self.put(&mut connection, tenant, &format!("/accounts/sandbox/{name}"), &account).await?;
             }
             let accounts = names.map(|name| json!({"platform": "sandbox", "account_id": name}));

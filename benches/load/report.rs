@@ -88,6 +88,11 @@ impl Report {
         self.figures.push(figure);
     }
 
+    /// As [`Self::fact`], but not printed.
+    pub(crate) fn keep(&mut self, name: &str, value: Value) {
+        self.facts.insert(name.to_owned(), value);
+    }
+
     pub(crate) fn fact(&mut self, name: &str, value: Value) {
         match &value {
             Value::Object(figures) => {

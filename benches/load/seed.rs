@@ -2,7 +2,8 @@
 //! dropped, with all that must hold of them (`tests/database/invariants.rs`).
 
 use serde_json::json;
-use sqlx::{Connection as _, Executor as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use uuid::Uuid;
 
 use crate::Failed;
 use crate::report::Report;
@@ -36,6 +37,21 @@ const STATEMENTS: [&str; 5] = [
         LATERAL (SELECT 2 * n + half - 1 AS position, seed_id(n, 0) AS task_id, seed_id(n, half + 3) AS event_id) AS ids",
 ];
 
+/// The tables that hold what was done since, and the ids by which that is told from what was seeded, which is years old.
+const LATER: [(&str, &str); 7] = [
+    ("articles", "task_id"),
+    ("transitions", "task_id"),
+    ("attempts", "publication_id"),
+    ("publications", "publication_id"),
+    ("tasks", "task_id"),
+    ("callback_tries", "event_id"),
+    ("callbacks", "event_id"),
+];
+
+/// The tables of which nothing is seeded.
+const EMPTIED: [&str; 5] =
+    ["receivers", "sandbox_requests", "sandbox_articles", "sandbox_marks", "sandbox_accounts"];
+
 /// Of the benchmark alone, and gone afterwards.
 const FUNCTIONS: [&str; 2] = [
     "CREATE FUNCTION pg_temp.seed_id(n bigint, what int) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
@@ -45,7 +61,9 @@ const FUNCTIONS: [&str; 2] = [
         SELECT n, to_timestamp(1700000000 + n / 1000.0) FROM generate_series(first, last) AS n $$",
 ];
 
-/// Writes `finished` tasks of that tenant, over `groups` groups.
+/// Has the database hold `finished` tasks of that tenant (0: as many as are there), over `groups` groups, and nothing else: what an earlier run has
+/// seeded stays, what was done since then goes, and what is missing is added. Each transaction leaves a database in which all
+/// holds, so that whoever was interrupted goes on.
 pub(crate) async fn seed(
     report: &mut Report,
     url: &str,
@@ -65,37 +83,107 @@ pub(crate) async fn seed(
     for function in FUNCTIONS {
         connection.execute(function).await?;
     }
-    let tenant_id: uuid::Uuid = sqlx::query_scalar("SELECT tenant_id FROM tenants WHERE name = $1")
+    let tenant_id: Uuid = sqlx::query_scalar("SELECT tenant_id FROM tenants WHERE name = $1")
         .bind(tenant)
         .fetch_one(&mut connection)
         .await?;
-    let mut first = 1;
+    let there = seeded(&mut connection, tenant_id).await?;
+    let finished = if finished == 0 { there } else { finished };
+    if there > finished {
+        let wrong = format!(
+            "{there} finished tasks are there, not {finished}: ask for as many, or remove the folder"
+        );
+        return Err(wrong.into());
+    }
+    let mut touched = clear(&mut connection, tenant_id, there).await?;
+    let mut first = there + 1;
     while first <= finished {
         let last = finished.min(first + CHUNK - 1);
-        let mut transaction = connection.begin().await?;
-        for statement in STATEMENTS {
-            let statement = statement.replace("seed_", "pg_temp.seed_");
-            let mut insert =
-                sqlx::query(sqlx::AssertSqlSafe(statement)).bind(tenant_id).bind(first).bind(last);
-            insert = insert.bind(i64::try_from(groups)?);
-            insert.execute(&mut *transaction).await?;
-        }
-        transaction.commit().await?;
+        write(&mut connection, tenant_id, groups, first, last).await?;
+        touched += 1;
         first = last + 1;
         if (first - 1) % 1_000_000 == 0 {
             println!("{} finished tasks are written", first - 1);
         }
     }
-    sqlx::query("INSERT INTO feeds (tenant_id, position) VALUES ($1, $2) ON CONFLICT (tenant_id) DO UPDATE SET position = $2")
-        .bind(tenant_id)
-        .bind(2 * finished)
-        .execute(&mut connection)
-        .await?;
-    connection.execute("VACUUM (ANALYZE)").await?;
-    connection.execute("CHECKPOINT").await?;
+    if touched > 0 {
+        connection.execute("VACUUM (ANALYZE)").await?;
+        connection.execute("CHECKPOINT").await?;
+    }
     let bytes: i64 =
         sqlx::query_scalar("SELECT pg_database_size(current_database())").fetch_one(&mut connection).await?;
     connection.close().await?;
     report.fact("the database that was in use", json!({"finished_tasks": finished, "mib": bytes >> 20}));
+    Ok(())
+}
+
+/// How many are there already.
+async fn seeded(connection: &mut PgConnection, tenant_id: Uuid) -> Result<i64, Failed> {
+    let highest = sqlx::query_scalar(
+        "SELECT substring(external_id FROM 6)::bigint FROM tasks
+        WHERE tenant_id = $1 AND external_id >= 'done-0' AND external_id < 'done-:'
+        ORDER BY tenant_id DESC, external_id DESC LIMIT 1",
+    );
+    let highest: Option<i64> = highest.bind(tenant_id).fetch_optional(connection).await?;
+    Ok(highest.unwrap_or_default())
+}
+
+/// Takes back what was done since; returns how many rows that were.
+async fn clear(connection: &mut PgConnection, tenant_id: Uuid, there: i64) -> Result<u64, Failed> {
+    let mut rows = 0;
+    let mut transaction = connection.begin().await?;
+    let id: Uuid = sqlx::query_scalar("SELECT pg_temp.seed_id($1, 0)")
+        .bind(there + 1)
+        .fetch_one(&mut *transaction)
+        .await?;
+    for (table, key) in LATER {
+        let delete = format!("DELETE FROM {table} WHERE tenant_id = $1 AND {key} >= $2");
+        let delete = sqlx::query(AssertSqlSafe(delete)).bind(tenant_id).bind(id);
+        rows += delete.execute(&mut *transaction).await?.rows_affected();
+    }
+    for table in EMPTIED {
+        let delete = format!("DELETE FROM {table} WHERE tenant_id = $1");
+        let delete = sqlx::query(AssertSqlSafe(delete)).bind(tenant_id);
+        rows += delete.execute(&mut *transaction).await?.rows_affected();
+    }
+    let delete = sqlx::query("DELETE FROM events WHERE tenant_id = $1 AND position > $2");
+    rows += delete.bind(tenant_id).bind(2 * there).execute(&mut *transaction).await?.rows_affected();
+    let free = sqlx::query(
+        "UPDATE lanes SET in_flight = 0, free_at = now(), parked_until = NULL, day = NULL, day_count = 0
+        WHERE tenant_id = $1 AND (in_flight > 0 OR day IS NOT NULL)",
+    );
+    rows += free.bind(tenant_id).execute(&mut *transaction).await?.rows_affected();
+    position(&mut transaction, tenant_id, 2 * there).await?;
+    transaction.commit().await?;
+    Ok(rows)
+}
+
+/// Writes the tasks of those numbers.
+async fn write(
+    connection: &mut PgConnection,
+    tenant_id: Uuid,
+    groups: u64,
+    first: i64,
+    last: i64,
+) -> Result<(), Failed> {
+    let mut transaction = connection.begin().await?;
+    for statement in STATEMENTS {
+        let statement = statement.replace("seed_", "pg_temp.seed_");
+        let insert = sqlx::query(AssertSqlSafe(statement)).bind(tenant_id).bind(first).bind(last);
+        insert.bind(i64::try_from(groups)?).execute(&mut *transaction).await?;
+    }
+    position(&mut transaction, tenant_id, 2 * last).await?;
+    Ok(transaction.commit().await?)
+}
+
+/// Puts the position of the newest event; a tenant without events has none.
+async fn position(connection: &mut PgConnection, tenant_id: Uuid, position: i64) -> Result<(), Failed> {
+    let put = if position == 0 {
+        "DELETE FROM feeds WHERE tenant_id = $1 AND $2 = 0"
+    } else {
+        "INSERT INTO feeds (tenant_id, position) VALUES ($1, $2)
+        ON CONFLICT (tenant_id) DO UPDATE SET position = $2"
+    };
+    sqlx::query(put).bind(tenant_id).bind(position).execute(connection).await?;
     Ok(())
 }

@@ -187,6 +187,12 @@ const RULES: [(&str, &str); 25] = [
 
 /// Fails if a rule is broken.
 pub(crate) async fn check(pool: &PgPool) {
+    let broken = broken(pool).await;
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The rules that are broken, each with what breaks it.
+pub(crate) async fn broken(pool: &PgPool) -> Vec<String> {
     let mut broken = Vec::new();
     for (rule, statement) in RULES {
         let found: Vec<String> = sqlx::query_scalar(statement).fetch_all(pool).await.unwrap();
@@ -194,5 +200,5 @@ pub(crate) async fn check(pool: &PgPool) {
             broken.push(format!("{rule}: {} break it, such as {}", found.len(), found[0]));
         }
     }
-    assert!(broken.is_empty(), "{broken:#?}");
+    broken
 }
