@@ -12,10 +12,10 @@
 //! | `tenants`, `feeds`, `quotas`, `retentions` | tenants | nothing: one row each |
 //! | `api_keys`, `signing_secrets`, `accounts`, `lanes`, `groups`, `group_members` | what people set up | nothing |
 //!
-//! Nothing is looked at twice: ids of tasks are made by time, so contents are walked by them from `contents_after` on, up to
-//! where the age to remove begins. What had not ended long enough when the walk came by is met again by the next lap, at most
-//! once in [`contents::LAP`]; a lap begins at the first of these and not at the beginning, where nothing but traces of what was removed
-//! lies. The feed is one line, of which the end that is gone is known.
+//! Ids of tasks are made by time, so contents are walked by them from `contents_after` on, up to where the age to remove begins,
+//! and little is looked at twice. What the walk has passed is met again by the next lap, which begins at the beginning, at most
+//! once in [`contents::LAP`]: what had not ended long enough, and what came in later under an earlier id, of a node whose clock
+//! is slow. The feed is one line, of which the end that is gone is known.
 //!
 //! One transaction removes a batch: it holds the tenant's row in `retentions`, before all other locks, so each tenant is served
 //! by one node at a time; then it locks tasks, or callbacks, passing by those that others hold.
@@ -88,8 +88,7 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Removable>, StoreError> {
         let rows = sqlx::query!(
-            r#"SELECT r.tenant_id, d.content AS "content?", coalesce(r.contents_kept IS NOT NULL AND r.lap_at <= now() + $3::interval, false)
-                    AND $4::uuid IS NOT NULL AS "lap_due!",
+            r#"SELECT r.tenant_id, d.content AS "content?", r.lap_at <= now() + $3::interval AND $4::uuid IS NOT NULL AS "lap_due!",
                 (extract(epoch FROM now() + $3::interval - $5::interval - d.event))::float8 AS "event_seconds?",
                 d.pending IS NOT NULL AS "pending!", d.replay IS NOT NULL AS "replays!"
             FROM retentions r CROSS JOIN LATERAL (SELECT
@@ -117,7 +116,7 @@ impl Store {
                         AND p.finished_at < now() + $3::interval - $5::interval
                     ORDER BY p.tenant_id, p.replay_id LIMIT 1) AS replay) d
             WHERE r.tenant_id > $1 AND (d.content IS NOT NULL OR d.event IS NOT NULL OR d.pending OR d.replay IS NOT NULL
-                OR $4 IS NOT NULL AND r.contents_kept IS NOT NULL AND r.lap_at <= now() + $3::interval)
+                OR $4 IS NOT NULL AND r.lap_at <= now() + $3::interval)
             ORDER BY r.tenant_id LIMIT $2"#,
             after,
             limit,

@@ -32,6 +32,7 @@ mod harness;
 mod history;
 mod invariants;
 mod keys;
+mod laps;
 mod leases;
 mod login_checks;
 mod login_complaints;

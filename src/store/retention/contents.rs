@@ -1,5 +1,7 @@
 //! Contents and journals of tasks, which are walked by their ids.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 use uuid::Uuid;
 
@@ -8,8 +10,32 @@ use crate::retention::keep::Keep;
 use crate::retry::interval;
 use crate::store::{Store, StoreError};
 
-/// How often what had not ended long enough is looked at again at most.
+/// How often the walk begins anew: what it passed then is met again, at the cost of passing the traces of what was removed, for
+/// which a vacuum has had the time.
 const LAP: TimeDelta = TimeDelta::hours(24);
+
+/// Which tasks are looked at.
+struct Walk {
+    tenant_id: Uuid,
+    /// Up to which id.
+    before: Uuid,
+    /// How long ago they must have ended to go.
+    age: Duration,
+    /// How many at most.
+    most: i64,
+}
+
+/// What was met.
+struct Found {
+    /// Those that were marked.
+    gone: Option<Vec<Uuid>>,
+    /// The last that was looked at.
+    last: Option<Uuid>,
+    /// The first that had not ended long enough.
+    kept: Option<Uuid>,
+    /// How many were looked at.
+    looked: i64,
+}
 
 impl Store {
     /// Removes content and journal of the next tasks of a tenant, of at most `most`, that have ended long enough ago.
@@ -25,7 +51,52 @@ impl Store {
         let Some(held) = self.lock_removal(tenant_id, &mut transaction).await? else {
             return Ok(Step::default());
         };
-        let found = sqlx::query!(
+        let walk = Walk { tenant_id, before, age, most };
+        let mut from = held.contents_after;
+        let mut found = self.mark_ripe(&walk, from, &mut transaction).await?;
+        // Not before the walk is at its end: one that takes longer than a lap would never come to it.
+        let laps = held.lap_due && found.looked == 0;
+        if laps {
+            from = Uuid::nil();
+            found = self.mark_ripe(&walk, from, &mut transaction).await?;
+        }
+        let gone = found.gone.unwrap_or_default();
+        if !gone.is_empty() {
+            self.remove_of_tasks(tenant_id, &gone, &mut transaction).await?;
+        }
+        let full = found.looked >= most;
+        // At its end the walk stands where the age to remove begins, and not behind the last that it met: between the two lies
+        // nothing but traces of what was removed.
+        let end = if full { found.last.unwrap_or_default() } else { before_of(before) };
+        let kept = held.contents_kept.filter(|_| !laps).or(found.kept);
+        sqlx::query!(
+            "UPDATE retentions SET contents_after = $2, contents_kept = $3, contents_removed = contents_removed + $4,
+                contents_removed_at = CASE WHEN $4 > 0 THEN now() + $6::interval ELSE contents_removed_at END,
+                lap_at = CASE WHEN $5 THEN now() + $6::interval + $7::interval ELSE lap_at END
+            WHERE tenant_id = $1",
+            tenant_id,
+            end.max(from),
+            kept,
+            i64::try_from(gone.len()).unwrap_or_default(),
+            laps,
+            self.clock.skew() as _,
+            LAP as _,
+        )
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(Step { removed: gone.len() as u64, more: full || held.lap_due && !laps })
+    }
+
+    /// Looks at the next tasks behind `after`, and marks those of them that have ended long enough ago.
+    async fn mark_ripe(
+        &self,
+        walk: &Walk,
+        after: Uuid,
+        transaction: &mut sqlx::PgTransaction<'_>,
+    ) -> Result<Found, StoreError> {
+        let found = sqlx::query_as!(
+            Found,
             r#"WITH looked AS MATERIALIZED (
                 SELECT a.task_id FROM articles a WHERE a.tenant_id = $1 AND a.task_id > $2 AND a.task_id < $3
                 ORDER BY a.tenant_id, a.task_id LIMIT $4
@@ -53,48 +124,16 @@ impl Store {
                 (SELECT l.task_id FROM looked l WHERE l.task_id <> ALL (ARRAY(SELECT task_id FROM marked))
                     ORDER BY l.task_id LIMIT 1) AS kept,
                 (SELECT count(*) FROM looked) AS "looked!""#,
-            tenant_id,
-            held.contents_after,
-            before,
-            most,
-            self.clock.skew() as _,
-            interval(age) as _,
-        )
-        .fetch_one(&mut *transaction)
-        .await?;
-        let gone = found.gone.unwrap_or_default();
-        if !gone.is_empty() {
-            self.remove_of_tasks(tenant_id, &gone, &mut transaction).await?;
-        }
-        let full = found.looked >= most;
-        // At its end the walk stands where the age to remove begins, and not behind the last that it met: between the two lies
-        // nothing but traces of what was removed.
-        let mut after = if full { found.last } else { Some(before_of(before)) }
-            .unwrap_or_default()
-            .max(held.contents_after);
-        let mut kept = held.contents_kept.or(found.kept);
-        let laps = !full && held.lap_due && kept.is_some();
-        if let Some(first) = kept.filter(|_| laps) {
-            after = before_of(first);
-            kept = None;
-        }
-        sqlx::query!(
-            "UPDATE retentions SET contents_after = $2, contents_kept = $3, contents_removed = contents_removed + $4,
-                contents_removed_at = CASE WHEN $4 > 0 THEN now() + $6::interval ELSE contents_removed_at END,
-                lap_at = CASE WHEN $5 THEN now() + $6::interval + $7::interval ELSE lap_at END
-            WHERE tenant_id = $1",
-            tenant_id,
+            walk.tenant_id,
             after,
-            kept,
-            i64::try_from(gone.len()).unwrap_or_default(),
-            laps,
+            walk.before,
+            walk.most,
             self.clock.skew() as _,
-            LAP as _,
+            interval(walk.age) as _,
         )
-        .execute(&mut *transaction)
+        .fetch_one(&mut **transaction)
         .await?;
-        transaction.commit().await?;
-        Ok(Step { removed: gone.len() as u64, more: full || laps })
+        Ok(found)
     }
 
     /// Removes what is of tasks that were marked in this transaction; in a statement of its own, since the database looks
