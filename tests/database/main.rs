@@ -68,3 +68,4 @@ mod task_list;
 mod vault;
 mod walls;
 mod warnings;
+mod wire;
