@@ -62,28 +62,28 @@ pub use gate::Gate;
 pub use health::Readiness;
 pub use problem::{Kind, Problem};
 
-/// What handlers use; cheap to clone, since each layer and handler of a request has one of its own.
+/// The node's API, shared; cheap to clone, since each layer and handler of a request has one of its own.
 #[derive(Clone)]
-pub struct AppState(Arc<Handled>);
+pub struct AppState(Arc<Api>);
 
 impl AppState {
     /// Shared from now on.
     #[must_use]
-    pub fn new(handled: Handled) -> Self {
-        Self(Arc::new(handled))
+    pub fn new(api: Api) -> Self {
+        Self(Arc::new(api))
     }
 }
 
 impl Deref for AppState {
-    type Target = Handled;
+    type Target = Api;
 
-    fn deref(&self) -> &Handled {
+    fn deref(&self) -> &Api {
         &self.0
     }
 }
 
-/// What is behind it.
-pub struct Handled {
+/// The API of a node: what its handlers use.
+pub struct Api {
     /// The database.
     pub store: Store,
     /// Knows keys, and how fast each may come.

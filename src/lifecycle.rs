@@ -220,7 +220,7 @@ fn router(plan: &Plan, more: Router, shared: &Shared) -> Result<(Router, Store),
     let feeds = Feeds::start(store.clone(), shared.feed.clone(), clock.clone(), stop, tracker);
     let waiting = feeds.clone();
     shared.metrics.watch_feeds(move || waiting.count());
-    let state = AppState::new(http::Handled {
+    let state = AppState::new(http::Api {
         store: store.clone(),
         gate: Gate::new(store.clone(), clock.clone()),
         readiness,

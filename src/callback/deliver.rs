@@ -199,7 +199,7 @@ impl Dispatcher {
         if of_sandbox.is_empty() {
             return HashSet::new();
         }
-        let asked = self.store.settings_of_events(tenant_id, &of_sandbox, sandbox::PLATFORM).await;
+        let asked = self.store.sandbox_settings(tenant_id, &of_sandbox).await;
         // A rehearsal that fails is no reason to deliver nothing.
         let told = asked.unwrap_or_default().into_iter();
         let twice = told.filter(|(_, settings, external_id)| sandbox::tells_twice(settings, external_id));

@@ -328,34 +328,6 @@ impl Store {
         Ok(moved)
     }
 
-    /// The settings of the accounts that events are about, and the articles' ids: of events about accounts of that platform
-    /// that are not hidden.
-    pub async fn settings_of_events(
-        &self,
-        tenant_id: Uuid,
-        event_ids: &[Uuid],
-        platform: &str,
-    ) -> Result<Vec<(Uuid, serde_json::Value, String)>, StoreError> {
-        let rows = sqlx::query!(
-            // Row by row, by the keys: joined, all publications of the platform would be read.
-            "SELECT e.event_id, a.settings, t.external_id
-            FROM unnest($2::uuid[]) AS u(event_id)
-            CROSS JOIN LATERAL (SELECT event_id, publication_id, task_id FROM events
-                WHERE tenant_id = $1 AND event_id = u.event_id LIMIT 1) e
-            CROSS JOIN LATERAL (SELECT platform, account_id FROM publications
-                WHERE tenant_id = $1 AND publication_id = e.publication_id LIMIT 1) p
-            CROSS JOIN LATERAL (SELECT settings FROM accounts WHERE tenant_id = $1 AND platform = p.platform
-                AND account_id = p.account_id AND hidden_at IS NULL LIMIT 1) a
-            CROSS JOIN LATERAL (SELECT external_id FROM tasks WHERE tenant_id = $1 AND task_id = e.task_id LIMIT 1) t
-            WHERE p.platform = $3",
-            tenant_id,
-            event_ids,
-            platform,
-        );
-        let rows = rows.fetch_all(&self.pool).await?;
-        Ok(rows.into_iter().map(|row| (row.event_id, row.settings, row.external_id)).collect())
-    }
-
     /// The callback of one event, with its tries.
     pub async fn callback(&self, tenant_id: Uuid, event_id: Uuid) -> Result<Option<CallbackRow>, StoreError> {
         // One statement: a try and the state that it led to are seen together or not at all.

@@ -12,6 +12,7 @@ use super::{Store, StoreError, Unfinished};
 use crate::account::AccountKey;
 
 mod articles;
+mod events;
 mod serve;
 
 pub use articles::{SANDBOX_ARTICLES_MAX, SandboxArticle};

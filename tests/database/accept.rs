@@ -1,7 +1,7 @@
 //! Accepting in batches: neighbours do not feel each other, and nothing is ever half done.
 
 use publish_ingest::article::Submission;
-use publish_ingest::store::Admitted;
+use publish_ingest::store::{Admitted, Store};
 use publish_ingest::task::accept::{Acceptance, Acceptor, NotAccepted, Sender};
 use publish_ingest::telemetry::metrics::Metrics;
 use publish_ingest::turns::Wake;
@@ -13,11 +13,16 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::harness::{BOTH, EMPTY, ONE, World, article, article_with, at_once, in_world};
+use crate::wire::Wire;
 
 fn acceptor(world: &World) -> Acceptor {
+    acceptor_on(world, &world.store)
+}
+
+fn acceptor_on(world: &World, store: &Store) -> Acceptor {
     Acceptor::start(
         None,
-        world.store.clone(),
+        store.clone(),
         Wake::default(),
         &Metrics::new(),
         world.shared_clock(),
@@ -278,29 +283,37 @@ async fn a_full_disk_refuses_for_now_and_keeps_nothing() {
     .await;
 }
 
+/// Holds each statement that accepts back once all is inserted, until what is returned lets go of it.
+async fn hold_back(world: &World) -> PgConnection {
+    world
+        .execute(
+            "CREATE FUNCTION wait_at_the_end() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$",
+        )
+        .await;
+    world
+        .execute(
+            "CREATE TRIGGER wait_at_the_end AFTER INSERT ON publications FOR EACH STATEMENT
+            EXECUTE FUNCTION wait_at_the_end()",
+        )
+        .await;
+    let mut gate = PgConnection::connect(&world.url).await.unwrap();
+    sqlx::query("SELECT pg_advisory_lock(7)").execute(&mut gate).await.unwrap();
+    gate
+}
+
+/// How many of them are held back.
+const HELD_BACK: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+
 #[tokio::test]
 async fn batches_whose_connections_are_lost_are_written_once_and_told_as_new() {
     in_world(async |world: &World| {
-        // The statement waits behind this lock once all is inserted.
-        world
-            .execute(
-                "CREATE FUNCTION wait_at_the_end() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$",
-            )
-            .await;
-        world
-            .execute(
-                "CREATE TRIGGER wait_at_the_end AFTER INSERT ON publications FOR EACH STATEMENT
-                EXECUTE FUNCTION wait_at_the_end()",
-            )
-            .await;
-        let mut gate = PgConnection::connect(&world.url).await.unwrap();
-        sqlx::query("SELECT pg_advisory_lock(7)").execute(&mut gate).await.unwrap();
+        let mut gate = hold_back(world).await;
         let acceptor = acceptor(world);
         let articles = (0..30).map(|n| article(&format!("post-{n}"))).collect::<Vec<_>>();
-        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
         let lose = async {
-            world.until(waiting, 1).await;
+            world.until(HELD_BACK, 1).await;
             let lost = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                 WHERE datname = current_database() AND wait_event = 'advisory'";
             assert!(world.number(lost).await > 0);
@@ -312,6 +325,41 @@ async fn batches_whose_connections_are_lost_are_written_once_and_told_as_new() {
         }
         assert_eq!(world.number("SELECT count(*) FROM tasks").await, 30);
         gate.close().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn batches_that_were_committed_as_their_connections_were_lost_are_known_as_our_own() {
+    in_world(async |world: &World| {
+        let wire = Wire::to(&world.url);
+        let store = Store::open(&wire.url, 4, world.shared_clock()).unwrap();
+        let mut gate = hold_back(world).await;
+        let acceptor = acceptor_on(world, &store);
+        let mut articles = (0..30)
+            .map(|n| article_with(&format!("post-{n:02}"), json!({"on_duplicate": "reject"})))
+            .collect::<Vec<_>>();
+        // Of two of the same article, one is a duplicate, whatever is lost.
+        articles.push(article_with("post-00", json!({"title": "Second"})));
+        let lose = async {
+            // What is asked to prepare a statement is answered by then.
+            world.until(HELD_BACK, 1).await;
+            wire.cut();
+            sqlx::query("SELECT pg_advisory_unlock(7)").execute(&mut gate).await.unwrap();
+        };
+        let (answers, ()) = tokio::join!(gathered(world, &acceptor, &articles), lose);
+        assert!(wire.lost() > 0, "no answer was lost: the test shows nothing");
+        assert_eq!(world.number("SELECT count(*) FROM tasks").await, 30);
+        for (n, answer) in answers[..30].iter().enumerate() {
+            let own = answer.as_ref().unwrap_or_else(|error| panic!("{n}: {error}"));
+            assert!(own.created && !own.replayed && own.changed_fields.is_empty(), "{n}: {own:?}");
+        }
+        let second = answers[30].as_ref().unwrap();
+        assert!(!second.created && second.changed_fields == ["title"], "{second:?}");
+        // All was written at the first time, and nothing after that.
+        assert_eq!(world.number(TRANSACTIONS).await, 1);
+        gate.close().await.unwrap();
+        store.close().await;
     })
     .await;
 }

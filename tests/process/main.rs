@@ -35,6 +35,7 @@ mod pooler;
 mod program;
 mod receiver;
 mod remote;
+mod retention;
 mod rights;
 mod rivals;
 mod schedule;
