@@ -353,12 +353,11 @@ async fn what_another_node_changes_meanwhile_is_seen() {
                 sqlx::query(change).execute(&mut *other).await.unwrap();
             }
             let asking = async {
-                match writes {
-                    true => assert_eq!(platform.draft(&job).await, Verdict::Drafted((first + 1).to_string())),
-                    false => {
-                        let all = (1..=first).map(|id| draft(&id.to_string())).collect();
-                        assert_eq!(platform.find(&job).await, Sighting::Seen(all));
-                    }
+                if writes {
+                    assert_eq!(platform.draft(&job).await, Verdict::Drafted((first + 1).to_string()));
+                } else {
+                    let all = (1..=first).map(|id| draft(&id.to_string())).collect();
+                    assert_eq!(platform.find(&job).await, Sighting::Seen(all));
                 }
             };
             tokio::join!(asking, async {

@@ -211,9 +211,10 @@ impl Store {
         asks: &[&SandboxAsk],
         connection: &mut PgConnection,
     ) -> Result<Vec<Answer>, StoreError> {
-        match searches {
-            true => searches::serve(tenant_id, asks, &self.clock, connection).await,
-            false => changes::serve(tenant_id, asks, &self.clock, connection).await,
+        if searches {
+            searches::serve(tenant_id, asks, &self.clock, connection).await
+        } else {
+            changes::serve(tenant_id, asks, &self.clock, connection).await
         }
     }
 }

@@ -23,7 +23,6 @@ fn drafts(asks: &[&SandboxAsk]) -> Vec<Option<i32>> {
 }
 
 /// Those of accounts that are there, whose login is not new, and that nobody else has just changed.
-#[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
 pub(super) async fn serve(
     tenant_id: Uuid,
     asks: &[&SandboxAsk],
