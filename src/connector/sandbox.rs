@@ -61,7 +61,7 @@ impl Sandbox {
             return self.look_at_desk(job).await;
         }
         let call = self.ask(job, Kind::Find).await?;
-        let found = self.store.sandbox_find(call.place, &job.marker).await?;
+        let found = self.store.sandbox_find(call.place, about(job)).await?;
         let ids = found.iter().map(|(id, _)| *id).collect::<Vec<_>>();
         let done = SandboxDone { article_id: ids.first().copied(), ..SandboxDone::default() };
         self.answer(&call, 200, &json!({"found": ids}), done).await?;

@@ -18,7 +18,7 @@ mod serve;
 pub use articles::{SANDBOX_ARTICLES_MAX, SandboxArticle};
 pub use serve::{SandboxAsk, SandboxAsks, SandboxServed};
 
-/// How many requests of an account are kept, the newest: what a rehearsal looks back on.
+/// How many requests of an account are shown, the newest: what a rehearsal looks back on.
 pub const SANDBOX_REQUESTS_MAX: i64 = 10_000;
 
 /// An account of the sandbox.
@@ -253,11 +253,13 @@ impl Store {
                     "SELECT number, kind, marker, external_id, request_id, nth, behaviour, article_id, effect, http_status, at,
                         answered_at
                     FROM sandbox_requests WHERE tenant_id = $1 AND account_id = $2 AND number < $3
+                        AND number > (SELECT last_request FROM sandbox_accounts WHERE tenant_id = $1 AND account_id = $2) - $5::bigint
                     ORDER BY tenant_id DESC, account_id DESC, number DESC LIMIT $4",
                     place.tenant_id,
                     place.account_id,
                     page.before,
                     page.limit,
+                    SANDBOX_REQUESTS_MAX,
                 )
                 .fetch_all(&self.pool)
                 .await?
@@ -267,12 +269,14 @@ impl Store {
                     SandboxRequest,
                     "SELECT number, kind, marker, external_id, request_id, nth, behaviour, article_id, effect, http_status, at,
                         answered_at
-                    FROM sandbox_requests WHERE tenant_id = $1 AND account_id = $2 AND number < $3 AND external_id = $5
-                    ORDER BY tenant_id DESC, account_id DESC, external_id DESC, number DESC LIMIT $4",
+                    FROM sandbox_requests WHERE tenant_id = $1 AND account_id = $2 AND number < $3 AND external_id = $6
+                        AND number > (SELECT last_request FROM sandbox_accounts WHERE tenant_id = $1 AND account_id = $2) - $5::bigint
+                    ORDER BY tenant_id DESC, account_id DESC, number DESC LIMIT $4",
                     place.tenant_id,
                     place.account_id,
                     page.before,
                     page.limit,
+                    SANDBOX_REQUESTS_MAX,
                     external_id,
                 )
                 .fetch_all(&self.pool)

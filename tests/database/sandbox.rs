@@ -313,16 +313,91 @@ async fn the_list_for_an_audit_goes_on_where_the_page_before_ended() {
 #[tokio::test]
 async fn only_the_newest_requests_and_so_many_articles_are_kept() {
     in_world(async |world: &World| {
-        open(&world.start().await, Value::Null).await;
+        let api = world.start().await;
+        open(&api, Value::Null).await;
         let platform = Sandbox::new(world.store.clone());
         platform.find(&job(world, "m")).await;
         world.execute("UPDATE sandbox_accounts SET last_request = 10000, held = 100000").await;
         let Verdict::Rejected(failure) = platform.draft(&job(world, "m")).await else { panic!() };
         assert_eq!(failure.code, "sandbox_full");
+        assert_eq!(asked(&api, "a").await, ["draft 507"]);
+        // Those that are too old go once in a while.
         let kept = "SELECT string_agg(number::text, ',' ORDER BY number) FROM sandbox_requests";
-        assert_eq!(world.text(kept).await, "10001");
+        assert_eq!(world.text(kept).await, "1,10001");
+        world.execute("UPDATE sandbox_accounts SET last_request = 10099").await;
+        assert_eq!(platform.find(&job(world, "m")).await, Sighting::absent());
+        assert_eq!(world.text(kept).await, "10001,10100");
         // The rest is as it was: what is held is counted for this test only.
         world.execute("UPDATE sandbox_accounts SET held = 0").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_another_node_changes_meanwhile_is_seen() {
+    const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    in_world(async |world: &World| {
+        open(&world.start().await, Value::Null).await;
+        let platform = Sandbox::new(world.store.clone());
+        let job = job(world, "m");
+        assert_eq!(platform.draft(&job).await, Verdict::Drafted("1".to_owned()));
+        let draft = |id: &str| Marked { id: id.to_owned(), public: None };
+        for (writes, first) in [(true, 2), (false, 4)] {
+            let mut other = world.pool.begin().await.unwrap();
+            for change in [
+                "UPDATE sandbox_accounts SET last_request = last_request + 1, last_article = last_article + 1, held = held + 1",
+                "UPDATE sandbox_marks SET drafts = drafts + 1",
+                "INSERT INTO sandbox_articles SELECT tenant_id, account_id, (SELECT last_article FROM sandbox_accounts), marker,
+                    external_id, title, content, made_at FROM sandbox_articles WHERE article_id = 1",
+            ] {
+                sqlx::query(change).execute(&mut *other).await.unwrap();
+            }
+            let asking = async {
+                if writes {
+                    assert_eq!(platform.draft(&job).await, Verdict::Drafted((first + 1).to_string()));
+                } else {
+                    let all = (1..=first).map(|id| draft(&id.to_string())).collect();
+                    assert_eq!(platform.find(&job).await, Sighting::Seen(all));
+                }
+            };
+            tokio::join!(asking, async {
+                world.until(WAITS, 1).await;
+                other.commit().await.unwrap();
+            });
+        }
+        // Each is counted, and each number is there once.
+        let counts = "SELECT concat_ws(' ', last_request, last_article, held, seen, drafts, finds) FROM sandbox_accounts, sandbox_marks";
+        assert_eq!(world.text(counts).await, "5 4 4 1 4 1");
+        let noted = "SELECT string_agg(concat_ws(' ', number, kind, nth, article_id), ', ' ORDER BY number) FROM sandbox_requests";
+        assert_eq!(world.text(noted).await, "1 draft 1 1, 3 draft 3 3, 5 find 1 1");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_what_changes_an_article_waits_for_the_disk() {
+    in_world(async |world: &World| {
+        open(&world.start().await, Value::Null).await;
+        let platform = Sandbox::new(world.store.clone());
+        // At its end, each transaction notes how it is about to commit.
+        world
+            .execute(
+                "CREATE TABLE asked_for (number bigint, synchronous_commit text);
+                CREATE FUNCTION note_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    INSERT INTO asked_for VALUES (NEW.number, current_setting('synchronous_commit')); RETURN NULL;
+                END $$;
+                CREATE CONSTRAINT TRIGGER note_it AFTER INSERT ON sandbox_requests DEFERRABLE INITIALLY DEFERRED
+                    FOR EACH ROW EXECUTE FUNCTION note_it()",
+            )
+            .await;
+        let one = job(world, "m");
+        for _ in 0..2 {
+            platform.find(&one).await;
+        }
+        assert_eq!(platform.draft(&one).await, Verdict::Drafted("1".to_owned()));
+        platform.publish(&Job { draft_id: Some("1".to_owned()), ..one.clone() }).await;
+        let asked_for = "SELECT string_agg(synchronous_commit, ' ' ORDER BY number) FROM asked_for";
+        assert_eq!(world.text(asked_for).await, "off off on on");
     })
     .await;
 }

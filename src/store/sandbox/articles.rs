@@ -30,12 +30,13 @@ pub struct SandboxArticle {
     pub public_at: Option<DateTime<Utc>>,
 }
 
-/// What an article holds beside its title.
-pub(super) fn body(content: &Content) -> Value {
-    json!({
+/// What an article holds beside its title, as JSON.
+pub(super) fn body(content: &Content) -> String {
+    let body = json!({
         "content_html": content.content_html, "summary": content.summary, "cover_url": content.cover_url,
         "canonical_url": content.canonical_url, "author": content.author, "tags": content.tags,
-    })
+    });
+    body.to_string()
 }
 
 impl Store {
@@ -134,16 +135,17 @@ impl Store {
     pub async fn sandbox_find(
         &self,
         place: SandboxPlace<'_>,
-        marker: &str,
+        about: SandboxAbout<'_>,
     ) -> Result<Vec<(i64, bool)>, StoreError> {
         let rows = sqlx::query!(
             r#"SELECT article_id, coalesce(public_at <= now() + $4::interval, false) AS "public!" FROM sandbox_articles
-            WHERE tenant_id = $1 AND account_id = $2 AND marker = $3 AND made_at <= now() + $4::interval
-            ORDER BY tenant_id, account_id, marker, article_id"#,
+            WHERE tenant_id = $1 AND account_id = $2 AND external_id = $5 AND marker = $3 AND made_at <= now() + $4::interval
+            ORDER BY tenant_id, account_id, external_id, article_id"#,
             place.tenant_id,
             place.account_id,
-            marker,
+            about.marker,
             self.clock.skew() as _,
+            about.external_id,
         );
         let rows = rows.fetch_all(&self.pool).await?;
         Ok(rows.into_iter().map(|row| (row.article_id, row.public)).collect())
@@ -205,7 +207,7 @@ impl Store {
         article_id: i64,
     ) -> Result<Option<(SandboxArticle, Value)>, StoreError> {
         let row = sqlx::query!(
-            r#"SELECT article_id, marker, external_id, title, content, made_at,
+            r#"SELECT article_id, marker, external_id, title, content::json AS "content!", made_at,
                 CASE WHEN public_at <= now() + $4::interval THEN public_at END AS public_at
             FROM sandbox_articles
             WHERE tenant_id = $1 AND account_id = $2 AND article_id = $3 AND made_at <= now() + $4::interval"#,
