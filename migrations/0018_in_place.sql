@@ -11,3 +11,14 @@ CREATE INDEX publications_expired_by_account ON publications (tenant_id, platfor
 
 -- Each row of the journal is written once more, soon after it was made.
 ALTER TABLE attempts SET (fillfactor = 70);
+
+-- The same rule in fewer words: PostgreSQL reads the condition anew for each statement that it guards.
+DROP TRIGGER refuse_transition ON publications;
+CREATE TRIGGER refuse_transition BEFORE UPDATE OF status ON publications FOR EACH ROW
+WHEN (OLD.status <> NEW.status
+    AND OLD.status || '>' || NEW.status <> ALL ('{draft>submitted, submitted>running, submitted>login_expired,
+        running>success, running>failed, running>login_expired, running>submitted,
+        failed>submitted, login_expired>submitted}'::text[])
+    AND NOT (OLD.status = ANY ('{draft, submitted, login_expired}'::text[]) AND NEW.status = 'failed'
+        AND NEW.error_code = 'cancelled')
+) EXECUTE FUNCTION refuse('there is no such transition');

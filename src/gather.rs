@@ -29,8 +29,19 @@ pub struct Bounds {
     pub batch_kib: usize,
     /// How many batches are written at once.
     pub writers: usize,
-    /// How many of these need not be full; a further one grows until it is, or until one of these is written.
-    pub partial: usize,
+}
+
+/// How many batches may be written at once without being full, of all gatherers that share it: a further one grows until it is
+/// full, or until one of these is written.
+#[derive(Debug, Clone)]
+pub struct Partial(Arc<Semaphore>);
+
+impl Partial {
+    /// So many.
+    #[must_use]
+    pub fn at_once(batches: usize) -> Self {
+        Self(Arc::new(Semaphore::new(batches)))
+    }
 }
 
 /// Too much is waiting, or the service is stopping.
@@ -65,16 +76,15 @@ impl<T, R> Clone for Gatherer<T, R> {
 impl<T: Send + 'static, R: Send + 'static> Gatherer<T, R> {
     /// Starts the writers; they end when every clone of the gatherer is gone and the queue is empty. `write` returns
     /// one answer for each of the batch, in its order.
-    pub fn start<W, F>(bounds: Bounds, tracker: &TaskTracker, write: W) -> Self
+    pub fn start<W, F>(bounds: Bounds, partial: &Partial, tracker: &TaskTracker, write: W) -> Self
     where
         W: Fn(Vec<T>) -> F + Clone + Send + 'static,
         F: Future<Output = Vec<R>> + Send + 'static,
     {
         let (queue, waiting) = mpsc::channel(bounds.queue);
         let waiting = Arc::new(Mutex::new(waiting));
-        let partial = Arc::new(Semaphore::new(bounds.partial));
         for _ in 0..bounds.writers {
-            tracker.spawn(write_batches(bounds, waiting.clone(), partial.clone(), write.clone()));
+            tracker.spawn(write_batches(bounds, waiting.clone(), partial.0.clone(), write.clone()));
         }
         let semaphore = |kib| Arc::new(Semaphore::new(kib));
         Self { queue, room: semaphore(bounds.queue_kib), half: semaphore(bounds.queue_kib / 2), bounds }
@@ -204,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { queue: 8, queue_kib: 64, rows: 4, batch_kib: 16, writers: 1, partial: 1 };
+    const BOUNDS: Bounds = Bounds { queue: 8, queue_kib: 64, rows: 4, batch_kib: 16, writers: 1 };
 
     type Held = (Gatherer<u32, usize>, Arc<Notify>, Arc<AtomicUsize>, TaskTracker);
 
@@ -217,7 +227,7 @@ mod tests {
         let tracker = TaskTracker::new();
         let (go, begun) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
         let (gate, count) = (go.clone(), begun.clone());
-        let gatherer = Gatherer::start(bounds, &tracker, move |batch: Vec<u32>| {
+        let gatherer = Gatherer::start(bounds, &Partial::at_once(1), &tracker, move |batch: Vec<u32>| {
             let (gate, count) = (gate.clone(), count.clone());
             async move {
                 count.fetch_add(1, Ordering::SeqCst);

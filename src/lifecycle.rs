@@ -27,6 +27,7 @@ use crate::connector::media::Media;
 use crate::connector::sandbox::{self, Sandbox};
 use crate::connector::static_site::StaticSite;
 use crate::connector::wordpress::{self, WordPress};
+use crate::gather::Partial;
 use crate::http::{self, AppState, Bounds, Gate, Outer, Readiness};
 use crate::inbound::{self, Door, Limits};
 use crate::outbound::{Client, Policy, SetupError};
@@ -127,8 +128,10 @@ impl Service {
         let deliver = Wake::default().and(feed.clone());
         let client = Client::new(plan.policy.clone(), plan.clock.clone())?;
         let sandbox = Store::open_patient(&plan.database_url, SANDBOX_CONNECTIONS, plan.clock.clone())?;
+        let partial = Partial::at_once(work::PARTIAL);
         let shared = Shared {
-            connectors: connectors(&plan, &client, &sandbox),
+            connectors: connectors(&plan, &client, &sandbox, &partial),
+            partial,
             telling: telling(plan.callback_schedule.wait(0).unwrap_or_default()),
             client,
             metrics: Metrics::new(),
@@ -187,6 +190,8 @@ struct Shared {
     client: Client,
     metrics: Metrics,
     connectors: Connectors,
+    /// Of the loops and the sandbox.
+    partial: Partial,
     telling: Telling,
     work: Wake,
     /// Woken with `deliver`: who waits for events.
@@ -294,8 +299,8 @@ impl Loops {
             store: self.store.clone(),
             vault: plan.vault.clone(),
             connectors: shared.connectors.clone(),
-            settler: Settler::start(&settling, &shared.tracker),
-            scribe: Scribe::start(self.store.clone(), &shared.tracker),
+            settler: Settler::start(&settling, &shared.partial, &shared.tracker),
+            scribe: Scribe::start(self.store.clone(), &shared.partial, &shared.tracker),
             telling: shared.telling,
             deliver: shared.deliver.clone(),
             limits: ClaimLimits { owner: owner.to_owned(), lease: plan.lease },
@@ -330,6 +335,7 @@ impl Loops {
                 deliver,
                 shared.metrics.clone(),
                 stop,
+                &shared.partial,
                 &shared.tracker,
             ),
             in_hand: InHand::default(),
@@ -362,10 +368,10 @@ impl Loops {
 
 /// The platforms that a plan sets up.
 #[must_use]
-pub fn connectors(plan: &Plan, client: &Client, sandbox: &Store) -> Connectors {
+pub fn connectors(plan: &Plan, client: &Client, sandbox: &Store, partial: &Partial) -> Connectors {
     let clock = || plan.clock.clone();
     let bridge: Arc<dyn Connector> = Arc::new(HttpBridge::new(client.clone(), plan.lease / 2, clock()));
-    let sandbox: Arc<dyn Connector> = Arc::new(Sandbox::new(sandbox.clone()));
+    let sandbox: Arc<dyn Connector> = Arc::new(Sandbox::new(sandbox.clone(), partial));
     // One for all connectors: it bounds what a node holds of images.
     let media = Media::new(client.clone(), clock());
     let ghost: Arc<dyn Connector> =

@@ -18,7 +18,7 @@ use crate::connector::sandbox;
 use crate::fault;
 use crate::gather::fan::Fan;
 use crate::gather::tenants::{self as gather, WritesParts, by_tenant};
-use crate::gather::{Bounds, Gatherer};
+use crate::gather::{Bounds, Gatherer, Partial};
 use crate::outbound::{Answer, Call, CallError, Client, Limits, Method, retry_after};
 use crate::retry::{Schedule, jittered};
 use crate::store::{
@@ -47,8 +47,7 @@ const REST_MIN: Duration = Duration::from_millis(2);
 const GATHERERS: usize = 4;
 
 /// Of one. A try holds the head of an answer at most, 1 KiB.
-const BOUNDS: Bounds =
-    Bounds { queue: 512, queue_kib: 512, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
+const BOUNDS: Bounds = Bounds { queue: 512, queue_kib: 512, rows: 128, batch_kib: 1_024, writers: 1 };
 
 /// The pause before a batch is written again that the database could not take.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -67,12 +66,13 @@ impl Recorder {
         deliver: Wake,
         metrics: Metrics,
         stop: CancellationToken,
+        partial: &Partial,
         tracker: &TaskTracker,
     ) -> Self {
         let writer = Writer { store, deliver, metrics, stop };
         let start = || {
             let writer = writer.clone();
-            Gatherer::start(BOUNDS, tracker, move |batch| {
+            Gatherer::start(BOUNDS, partial, tracker, move |batch| {
                 let writer = writer.clone();
                 async move { by_tenant(&writer, batch, |one: &RecordedTry| one.tenant_id).await }
             })

@@ -11,6 +11,7 @@ use crate::account::{AccountKey, Credentials};
 use crate::clock::SharedClock;
 use crate::config::{Given, Runs, Settings};
 use crate::connector::{Access, Connector, Listing};
+use crate::gather::Partial;
 use crate::lifecycle::{CannotStart, connectors};
 use crate::outbound::Client;
 use crate::store::{AccountRow, Store};
@@ -78,7 +79,7 @@ impl Audit {
         let site = settings.site_root.clone().zip(settings.site_url.clone());
         let plan = running::plan(settings, database_url, vault, policy.clone(), site, clock.clone());
         let client = Client::new(policy, clock).map_err(CannotStart::from)?;
-        let connectors = connectors(&plan, &client, store);
+        let connectors = connectors(&plan, &client, store, &Partial::at_once(1));
         let Some(connector) = connectors.get(self.account.platform()) else {
             let platform = self.account.platform();
             let why = format!(

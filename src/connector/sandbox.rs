@@ -18,6 +18,7 @@ use super::{
     Remote, Removal, Sighting, Verdict,
 };
 use crate::fields::FieldError;
+use crate::gather::Partial;
 use crate::store::{SandboxArticle, SandboxDone, SandboxPage, Store};
 
 mod account;
@@ -45,10 +46,10 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// The platform, whose tables are in that store.
+    /// The platform, whose tables are in that store; its desks share `partial`.
     #[must_use]
-    pub fn new(store: Store) -> Self {
-        Self { desks: Desks::open(&store), store }
+    pub fn new(store: Store, partial: &Partial) -> Self {
+        Self { desks: Desks::open(&store, partial), store }
     }
 
     /// Whether nothing can go wrong with a job, so that it is served with others.

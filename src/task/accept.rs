@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::article::{Defaults, Digests, ExternalId, OnDuplicate, OptionsSent, Submission};
 use crate::clock::SharedClock;
-use crate::gather::{Bounds, Busy, Gatherer};
+use crate::gather::{Bounds, Busy, Gatherer, Partial};
 use crate::json;
 use crate::store::{self, ExistingTask, NewTask, PublicationRow, QuotaStanding, Store};
 use crate::telemetry::metrics::Metrics;
@@ -29,10 +29,13 @@ use quota::Quotas;
 use write::Writer;
 
 /// A statement costs the database as much as seven rows in it, so of those that are not full only two run at once: one gathers
-/// while the other's runs. Four that are full keep the disk busy; beyond 128 rows a batch gains little; 4,096 requests of
+/// while the other's runs.
+const PARTIAL: usize = 2;
+
+/// Four batches that are full keep the disk busy; beyond 128 rows a batch gains little; 4,096 requests of
 /// 64 MiB in all may wait, which at the slowest rate seen is below a second of work.
 const BOUNDS: Bounds =
-    Bounds { queue: 4_096, queue_kib: 64 * 1024, rows: 128, batch_kib: 4 * 1024, writers: 4, partial: 2 };
+    Bounds { queue: 4_096, queue_kib: 64 * 1024, rows: 128, batch_kib: 4 * 1024, writers: 4 };
 
 /// A remark that is no error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -148,11 +151,12 @@ impl Acceptor {
         let writer = Writer { store, wake, quotas: quotas.clone(), clock: clock.clone() };
         let counting = metrics.clone();
         let bounds = bounds(rows, writer.store.connections().max);
-        let gatherer = Gatherer::start(bounds, tracker, move |batch: Vec<NewTask>| {
-            counting.batch_accepted(batch.len());
-            let writer = writer.clone();
-            async move { writer.write(batch).await }
-        });
+        let gatherer =
+            Gatherer::start(bounds, &Partial::at_once(PARTIAL), tracker, move |batch: Vec<NewTask>| {
+                counting.batch_accepted(batch.len());
+                let writer = writer.clone();
+                async move { writer.write(batch).await }
+            });
         metrics.watch_accepting(gatherer.waiting());
         Self { gatherer, quotas, clock }
     }

@@ -9,13 +9,12 @@ use uuid::Uuid;
 
 use crate::fault;
 use crate::gather::tenants::{Then, WritesParts, by_tenant};
-use crate::gather::{Bounds, Gatherer};
+use crate::gather::{Bounds, Gatherer, Partial};
 use crate::store::{JournalEntry, Store, StoreError};
 
 /// One batch at a time, and a second where that would grow past its rows: each costs something of its own, so few large ones
 /// are less work than many small ones. An entry holds the head of two answers at most, 1 KiB each.
-const BOUNDS: Bounds =
-    Bounds { queue: 1_024, queue_kib: 2_048, rows: 128, batch_kib: 1_024, writers: 2, partial: 1 };
+const BOUNDS: Bounds = Bounds { queue: 1_024, queue_kib: 2_048, rows: 128, batch_kib: 1_024, writers: 2 };
 
 /// Whether an entry was written, or why nobody knows.
 type Written = Result<bool, Arc<StoreError>>;
@@ -29,9 +28,9 @@ pub struct Scribe {
 impl Scribe {
     /// Starts the writers.
     #[must_use]
-    pub fn start(store: Store, tracker: &TaskTracker) -> Self {
+    pub fn start(store: Store, partial: &Partial, tracker: &TaskTracker) -> Self {
         let writer = Writer(store);
-        let gatherer = Gatherer::start(BOUNDS, tracker, move |batch| {
+        let gatherer = Gatherer::start(BOUNDS, partial, tracker, move |batch| {
             let writer = writer.clone();
             async move { by_tenant(&writer, batch, |entry: &JournalEntry| entry.tenant_id).await }
         });

@@ -12,7 +12,7 @@ use crate::callback::event::{ErrorView, EventBody};
 use crate::fault;
 use crate::gather::fan::Fan;
 use crate::gather::tenants::{Then, WritesParts, by_tenant};
-use crate::gather::{Bounds, Gatherer};
+use crate::gather::{Bounds, Gatherer, Partial};
 use crate::outbound::receiver;
 use crate::retry::interval;
 use crate::store::{Composed, Move, Moved, Store, StoreError, Telling};
@@ -24,8 +24,7 @@ use crate::turns::Wake;
 const GATHERERS: usize = 4;
 
 /// Of one. Twice as many outcomes in a batch gain little.
-const BOUNDS: Bounds =
-    Bounds { queue: 512, queue_kib: 512, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
+const BOUNDS: Bounds = Bounds { queue: 512, queue_kib: 512, rows: 128, batch_kib: 1_024, writers: 1 };
 
 /// The pause before a batch is written again that the database could not take.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -54,10 +53,10 @@ pub struct Settling {
 impl Settler {
     /// Starts the writers.
     #[must_use]
-    pub fn start(settling: &Settling, tracker: &TaskTracker) -> Self {
+    pub fn start(settling: &Settling, partial: &Partial, tracker: &TaskTracker) -> Self {
         let start = || {
             let settling = settling.clone();
-            Gatherer::start(BOUNDS, tracker, move |batch| {
+            Gatherer::start(BOUNDS, partial, tracker, move |batch| {
                 let settling = settling.clone();
                 async move { by_tenant(&settling, batch, |one: &Move| one.tenant_id).await }
             })

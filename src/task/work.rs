@@ -34,6 +34,10 @@ pub const IN_HAND_MAX: usize = 1_024;
 /// [`IN_HAND_MAX`]. A claim may take it past that, by what one claim takes.
 pub const IN_HAND_KIB: usize = 64 * 1024;
 
+/// How many batches of the loops a node writes at once that are not full: journal, outcomes, tries, and the sandbox's requests.
+/// Each costs something of its own, so beside others they grow instead; full ones do not wait.
+pub const PARTIAL: usize = 2;
+
 /// The shortest rest of a tenant of whom nothing could be claimed: somebody else was just at it.
 const REST_MIN: Duration = Duration::from_millis(20);
 

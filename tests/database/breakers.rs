@@ -9,6 +9,7 @@ use publish_ingest::callback::breaker::{FAILURES_MAX, Heard, OPEN_FIRST, OPEN_MA
 use publish_ingest::callback::deliver::{Dispatcher, LEASE_MARGIN, Recorder};
 use publish_ingest::callback::doors::Doors;
 use publish_ingest::callback::share::InHand;
+use publish_ingest::gather::Partial;
 use publish_ingest::outbound::Client;
 use publish_ingest::retry::Schedule;
 use publish_ingest::store::{
@@ -351,7 +352,14 @@ impl Hand {
             store: world.store.clone(),
             vault: world.vault.clone(),
             client: Client::new(plan.policy, plan.clock.clone()).unwrap(),
-            recorder: Recorder::start(world.store.clone(), wake, metrics.clone(), stop, &tracker),
+            recorder: Recorder::start(
+                world.store.clone(),
+                wake,
+                metrics.clone(),
+                stop,
+                &Partial::at_once(1),
+                &tracker,
+            ),
             in_hand: InHand::default(),
             doors: Doors::default(),
             limits: ClaimLimits { owner: "hand".to_owned(), lease: plan.callback_timeout + LEASE_MARGIN },

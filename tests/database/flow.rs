@@ -14,6 +14,7 @@ use publish_ingest::article::Submission;
 use publish_ingest::callback::doors::OPEN_AT_ONCE;
 use publish_ingest::clock::{Clock as _, SystemClock};
 use publish_ingest::config::Roles;
+use publish_ingest::gather::Partial;
 use publish_ingest::lifecycle::Plan;
 use publish_ingest::store::{Due, GroupPut, JournalEntry, NewTask, Queue, StoreError};
 use publish_ingest::task::accept::{Acceptor, Sender};
@@ -154,7 +155,7 @@ async fn entries_are_written_together_each_by_its_own_lease() {
         world.accept(&tasks).await;
         let claimed = world.claim("w").await;
         assert_eq!(claimed.len(), 6);
-        let scribe = Scribe::start(world.store.clone(), &TaskTracker::new());
+        let scribe = Scribe::start(world.store.clone(), &Partial::at_once(1), &TaskTracker::new());
         let note = async |entries: Vec<JournalEntry>| {
             let writing = entries.into_iter().map(|entry| {
                 let scribe = scribe.clone();
@@ -326,7 +327,7 @@ async fn what_is_accepted_or_settled_here_waits_for_no_poll() {
             deliver,
             stop: CancellationToken::new(),
         };
-        assert!(Settler::start(&settling, &tracker).settle(success(&one)).await);
+        assert!(Settler::start(&settling, &Partial::at_once(1), &tracker).settle(success(&one)).await);
         within("a dispatcher's turn", delivered.wait_for(|turns| *turns > 0)).await.unwrap();
         stop.cancel();
         stop_too.cancel();

@@ -13,6 +13,7 @@ use publish_ingest::article::{Content, Digests};
 use publish_ingest::callback::signature::SigningSecret;
 use publish_ingest::clock::{Clock, SharedClock, SystemClock, TestClock};
 use publish_ingest::config::Roles;
+use publish_ingest::gather::Partial;
 use publish_ingest::inbound::Limits;
 use publish_ingest::lifecycle::{Plan, Service};
 use publish_ingest::local_postgres::{Cluster, Programs};
@@ -393,7 +394,7 @@ pub(crate) fn settler_on(store: &Store) -> Settler {
         deliver: Wake::default(),
         stop: CancellationToken::new(),
     };
-    Settler::start(&settling, &TaskTracker::new())
+    Settler::start(&settling, &Partial::at_once(1), &TaskTracker::new())
 }
 
 pub(crate) fn limits(owner: &str) -> ClaimLimits {

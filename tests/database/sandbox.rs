@@ -8,6 +8,7 @@ use publish_ingest::connector::sandbox::Sandbox;
 use publish_ingest::connector::{
     Access, Connector as _, Guarantee, Job, Listing, Login, Marked, Remote, Removal, Sighting, Trace, Verdict,
 };
+use publish_ingest::gather::Partial;
 use publish_ingest::tenant::Scope;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -228,7 +229,7 @@ async fn what_an_account_says_wrong_is_told_by_its_place() {
 async fn nothing_on_it_keeps_two_with_one_mark_apart() {
     in_world(async |world: &World| {
         open(&world.start().await, Value::Null).await;
-        let platform = Sandbox::new(world.store.clone());
+        let platform = Sandbox::new(world.store.clone(), &Partial::at_once(1));
         assert_eq!(platform.guarantee(), Guarantee::DraftThenPublish);
         let (one, other) = (job(world, "m"), job(world, "m"));
         assert_eq!(platform.find(&one).await, Sighting::absent());
@@ -283,7 +284,7 @@ async fn nothing_on_it_keeps_two_with_one_mark_apart() {
 async fn the_list_for_an_audit_goes_on_where_the_page_before_ended() {
     in_world(async |world: &World| {
         open(&world.start().await, Value::Null).await;
-        let platform = Sandbox::new(world.store.clone());
+        let platform = Sandbox::new(world.store.clone(), &Partial::at_once(1));
         for n in 0..101 {
             assert!(matches!(platform.draft(&job(world, &format!("m{n}"))).await, Verdict::Drafted(_)));
         }
@@ -315,7 +316,7 @@ async fn only_the_newest_requests_and_so_many_articles_are_kept() {
     in_world(async |world: &World| {
         let api = world.start().await;
         open(&api, Value::Null).await;
-        let platform = Sandbox::new(world.store.clone());
+        let platform = Sandbox::new(world.store.clone(), &Partial::at_once(1));
         platform.find(&job(world, "m")).await;
         world.execute("UPDATE sandbox_accounts SET last_request = 10000, held = 100000").await;
         let Verdict::Rejected(failure) = platform.draft(&job(world, "m")).await else { panic!() };
@@ -338,7 +339,7 @@ async fn what_another_node_changes_meanwhile_is_seen() {
     const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     in_world(async |world: &World| {
         open(&world.start().await, Value::Null).await;
-        let platform = Sandbox::new(world.store.clone());
+        let platform = Sandbox::new(world.store.clone(), &Partial::at_once(1));
         let job = job(world, "m");
         assert_eq!(platform.draft(&job).await, Verdict::Drafted("1".to_owned()));
         let draft = |id: &str| Marked { id: id.to_owned(), public: None };
@@ -378,7 +379,7 @@ async fn what_another_node_changes_meanwhile_is_seen() {
 async fn only_what_changes_an_article_waits_for_the_disk() {
     in_world(async |world: &World| {
         open(&world.start().await, Value::Null).await;
-        let platform = Sandbox::new(world.store.clone());
+        let platform = Sandbox::new(world.store.clone(), &Partial::at_once(1));
         // At its end, each transaction notes how it is about to commit.
         world
             .execute(

@@ -15,7 +15,7 @@ use crate::connector::secrets::Secrets;
 use crate::connector::{Job, Marked, Sighting, Verdict};
 use crate::gather::fan::Fan;
 use crate::gather::tenants::{Then, WritesParts, by_tenant};
-use crate::gather::{Bounds, Gatherer};
+use crate::gather::{Bounds, Gatherer, Partial};
 use crate::store::{SandboxAsk, SandboxAsks, SandboxServed, Store, StoreError};
 
 /// How many desks there are, as many as the sandbox has connections. An account has its own, so that what is served at one
@@ -23,8 +23,7 @@ use crate::store::{SandboxAsk, SandboxAsks, SandboxServed, Store, StoreError};
 const DESKS: usize = 2;
 
 /// Of one desk; full queues of articles of 64 KiB hold 64 MiB.
-const BOUNDS: Bounds =
-    Bounds { queue: 256, queue_kib: 16_384, rows: 128, batch_kib: 1_024, writers: 1, partial: 1 };
+const BOUNDS: Bounds = Bounds { queue: 256, queue_kib: 16_384, rows: 128, batch_kib: 1_024, writers: 1 };
 
 /// What came of a request; none where there is no such account.
 type Served = Result<Option<SandboxServed>, Arc<StoreError>>;
@@ -36,10 +35,10 @@ pub(super) struct Desks {
 
 impl Desks {
     /// Opens them; their writers end with them.
-    pub(super) fn open(store: &Store) -> Self {
+    pub(super) fn open(store: &Store, partial: &Partial) -> Self {
         let open = || {
             let clerk = Clerk(store.clone());
-            Gatherer::start(BOUNDS, &TaskTracker::new(), move |batch| {
+            Gatherer::start(BOUNDS, partial, &TaskTracker::new(), move |batch| {
                 let clerk = clerk.clone();
                 async move { by_tenant(&clerk, batch, |ask: &SandboxAsk| ask.tenant_id).await }
             })

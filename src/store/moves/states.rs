@@ -65,7 +65,9 @@ impl Store {
             ), decided AS MATERIALIZED (
                 SELECT k.*, l.lane_version, coalesce(k.uncounts AND k.counted_on = l.day, false) AS gives_back, coalesce(k.from_status = 'running' AND k.to_status = 'login_expired'
                     AND l.lane_version > k.credentials_version, false) AS renewed
-                FROM locked k LEFT JOIN lane_locks l USING (platform, account_id)
+                -- Asked only of those for which it matters: here each is held against each.
+                FROM locked k LEFT JOIN lane_locks l ON (k.uncounts OR k.to_status = 'login_expired')
+                    AND l.platform = k.platform AND l.account_id = k.account_id
                 -- Nobody asked the platform: it is the lane that says so, or nothing does.
                 WHERE NOT (k.from_status = 'submitted' AND k.to_status = 'login_expired' AND l.login_state = 'active')
             ), moved AS (
@@ -149,16 +151,13 @@ impl Store {
                     free_at = greatest(l.free_at, f.parked_until)
                 FROM freed f
                 WHERE l.tenant_id = $1 AND l.platform = f.platform AND l.account_id = f.account_id
-                    AND (SELECT count(*) FROM counted) >= 0
+                    AND (SELECT count(*) FROM counted) >= 0 AND (SELECT count(*) FROM lane_locks) >= 0
                 RETURNING 1
             ), fed AS (
                 UPDATE feeds f SET position = f.position + k.n
                 FROM (SELECT count(*)::int AS n FROM moved WHERE status IN ('success', 'failed', 'login_expired')) k
                 WHERE f.tenant_id = $1 AND k.n > 0 AND (SELECT count(*) FROM lanes_changed) >= 0
                 RETURNING f.position - k.n AS before
-            ), numbered AS (
-                SELECT publication_id, row_number() OVER (ORDER BY publication_id) AS n
-                FROM moved WHERE status IN ('success', 'failed', 'login_expired')
             )
             SELECT m.publication_id AS "publication_id!", m.task_id AS "task_id!", t.external_id AS "external_id!",
                 m.platform AS "platform!", m.account_id AS "account_id!", m.status AS "status!: Status",
@@ -166,14 +165,15 @@ impl Store {
                 t.callback_url, coalesce(x.metadata, '{}') AS "metadata!",
                 c.drafts AS "drafts?", c.open AS "open?", c.succeeded AS "succeeded?", c.failed AS "failed?",
                 c.login_expired AS "login_expired?",
-                (SELECT before FROM fed) + n.n AS position, now() + $17::interval AS "at!",
+                CASE WHEN m.status IN ('success', 'failed', 'login_expired') THEN (SELECT before FROM fed)
+                    + count(*) FILTER (WHERE m.status IN ('success', 'failed', 'login_expired')) OVER (ORDER BY m.publication_id)
+                END AS position, now() + $17::interval AS "at!",
                 (SELECT count(*) FROM lanes_changed) AS "lanes_changed!"
             FROM moved m
             JOIN tasks t ON t.tenant_id = $1 AND t.task_id = m.task_id
             -- Of what waits for a login it may have been removed by age; to cancel that is still possible.
             LEFT JOIN articles x ON x.tenant_id = $1 AND x.task_id = m.task_id
-            LEFT JOIN counted c ON c.task_id = m.task_id
-            LEFT JOIN numbered n ON n.publication_id = m.publication_id"#,
+            LEFT JOIN counted c ON c.task_id = m.task_id"#,
             tenant_id,
             &batch.iter().map(|one| one.publication_id).collect::<Vec<_>>(),
             &batch.iter().map(|one| one.fence).collect::<Vec<_>>(),
