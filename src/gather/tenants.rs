@@ -43,7 +43,7 @@ pub async fn by_tenant<T: Send + Sync, W: WritesParts<T>>(
 ) -> Vec<W::Written> {
     let mut placed = batch.into_iter().enumerate().collect::<Vec<_>>();
     placed.sort_by_key(|(_, one)| tenant(one));
-    let (places, batch): (Vec<_>, Vec<_>) = placed.into_iter().unzip();
+    let (came_at, batch): (Vec<_>, Vec<_>) = placed.into_iter().unzip();
     let mut written = iter::repeat_with(|| None).take(batch.len()).collect::<Vec<_>>();
     let mut parts = ranges(&batch, &tenant);
     while let Some(range) = parts.pop() {
@@ -64,8 +64,8 @@ pub async fn by_tenant<T: Send + Sync, W: WritesParts<T>>(
             },
         };
         debug_assert_eq!(answers.len(), part.len());
-        for (place, answer) in places[range].iter().zip(answers) {
-            written[*place] = Some(answer);
+        for (at, answer) in came_at[range].iter().zip(answers) {
+            written[*at] = Some(answer);
         }
     }
     written.into_iter().flatten().collect()

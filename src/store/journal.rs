@@ -143,6 +143,7 @@ impl Store {
     /// Writes entries of one tenant and renews their leases, of runs or of sweeps, in one statement: were they two, a
     /// successor could begin between them. For each, in order, false if its lease was lost: then nothing of it was written,
     /// and nothing may be done.
+    #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
     pub async fn journal(&self, tenant_id: Uuid, batch: &[JournalEntry]) -> Result<Vec<bool>, StoreError> {
         let came = |of: fn(&Came) -> Option<&str>| {
             batch.iter().map(|entry| entry.came.as_ref().and_then(of)).collect::<Vec<_>>()
