@@ -9,7 +9,7 @@ use publish_ingest::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
 use crate::article::{Articles, Sender};
-use crate::database::{Server, number, written};
+use crate::database::{Server, analyze, number, written};
 use crate::drive::Connections;
 use crate::load::{Hand, Load};
 use crate::machine::Used;
@@ -69,6 +69,7 @@ pub(crate) async fn run(
     let mut run = Run::start(arguments, server, world).await?;
     // What is prepared once is prepared.
     run.live(arguments.lives_per_second / 10.0, Duration::from_secs(1)).await?;
+    analyze(&world.url).await?;
     run.told(report, arguments, arguments.lives_per_second / 10.0, &format!("{name}, a tenth of the rate"))
         .await?;
     if run.book.standing().open() == 0 {
