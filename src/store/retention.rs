@@ -14,7 +14,7 @@
 //!
 //! Ids of tasks are made by time, so contents are walked by them from `contents_after` on, up to where the age to remove begins,
 //! and little is looked at twice. What the walk has passed is met again by the next lap, which begins at the beginning, at most
-//! once in [`contents::LAP`]: what had not ended long enough, and what came in later under an earlier id, of a node whose clock
+//! once in 24 hours: what had not ended long enough, and what came in later under an earlier id, of a node whose clock
 //! is slow. The feed is one line, of which the end that is gone is known.
 //!
 //! One transaction removes a batch: it holds the tenant's row in `retentions`, before all other locks, so each tenant is served
