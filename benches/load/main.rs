@@ -84,7 +84,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 64)]
     tenants: usize,
 
-    /// Measures a second database as well that holds so many finished tasks; 10,000,000 take half an hour and 30 GB
+    /// Measures a second database as well that holds so many finished tasks; 10,000,000 take most of an hour and 40 GB
     #[arg(long, default_value_t = 0)]
     finished: i64,
 

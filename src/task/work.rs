@@ -27,7 +27,7 @@ use crate::turns::{REST, TakesTurns, Turn, Wake};
 use crate::vault::Vault;
 
 /// How many publications one node has in hand at once: each waits for its platform, or for a commit, most of the time. At
-/// 3,000 a second, a run that takes 150 ms needs 450.
+/// 3,000 a second, a run that takes 150 ms needs 450, and a turn begins only where there is room for the most that it may take.
 pub const IN_HAND_MAX: usize = 1_024;
 
 /// How many KiB of articles one node has in hand when it claims more: 64 MiB, of 4 KiB each far more than

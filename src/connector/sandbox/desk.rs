@@ -18,8 +18,8 @@ use crate::gather::tenants::{Then, WritesParts, by_tenant};
 use crate::gather::{Bounds, Gatherer, Partial};
 use crate::store::{SandboxAsk, SandboxAsks, SandboxServed, Store, StoreError};
 
-/// How many desks there are, as many as the sandbox has connections. An account has its own, so that what is served at one
-/// waits for no account's row that another holds.
+/// How many desks there are; with more the batches would be smaller. An account has its own, so that what is served at one waits
+/// for no account's row that another holds.
 const DESKS: usize = 2;
 
 /// Of one desk; full queues of articles of 64 KiB hold 64 MiB.
