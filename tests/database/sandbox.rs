@@ -9,6 +9,7 @@ use publish_ingest::connector::{
     Access, Connector as _, Guarantee, Job, Listing, Login, Marked, Remote, Removal, Sighting, Trace, Verdict,
 };
 use publish_ingest::gather::Partial;
+use publish_ingest::store::{SandboxAsk, SandboxAsks, SandboxServed};
 use publish_ingest::tenant::Scope;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -371,6 +372,36 @@ async fn what_another_node_changes_meanwhile_is_seen() {
         assert_eq!(world.text(counts).await, "5 4 4 1 4 1");
         let noted = "SELECT string_agg(concat_ws(' ', number, kind, nth, article_id), ', ' ORDER BY number) FROM sandbox_requests";
         assert_eq!(world.text(noted).await, "1 draft 1 1, 3 draft 3 3, 5 find 1 1");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_carried_out_is_not_carried_out_again_when_a_later_round_is_refused() {
+    in_world(async |world: &World| {
+        open(&world.start().await, Value::Null).await;
+        world
+            .execute(
+                "CREATE FUNCTION refuse_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
+                CREATE TRIGGER refuse_it BEFORE INSERT ON sandbox_articles FOR EACH ROW WHEN (NEW.external_id = 'bad')
+                    EXECUTE FUNCTION refuse_it()",
+            )
+            .await;
+        // Two about one mark are served one after the other.
+        let ask = |external_id: &str| SandboxAsk {
+            tenant_id: world.tenant.tenant_id,
+            account_id: "box".to_owned(),
+            marker: "m".to_owned(),
+            external_id: external_id.to_owned(),
+            request_id: external_id.to_owned(),
+            what: SandboxAsks::Draft("T".to_owned(), "{}".to_owned()),
+        };
+        let both = [ask("good"), ask("bad")];
+        let served = world.store.sandbox_serve(world.tenant.tenant_id, &both).await.unwrap();
+        assert_eq!(served, [Some(SandboxServed::Drafted(Some(1))), None]);
+        // Of those of which nothing was carried out, an error says so.
+        assert!(world.store.sandbox_serve(world.tenant.tenant_id, &both[1..]).await.is_err());
+        assert_eq!(world.number("SELECT count(*) FROM sandbox_articles").await, 1);
     })
     .await;
 }

@@ -25,7 +25,7 @@ const DESKS: usize = 2;
 /// Of one desk; full queues of articles of 64 KiB hold 64 MiB.
 const BOUNDS: Bounds = Bounds { queue: 256, queue_kib: 16_384, rows: 128, batch_kib: 1_024, writers: 1 };
 
-/// What came of a request; none where there is no such account.
+/// What came of a request; none where there is no such account, or nobody knows.
 type Served = Result<Option<SandboxServed>, Arc<StoreError>>;
 
 /// Where requests are served.

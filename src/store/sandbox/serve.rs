@@ -158,7 +158,8 @@ fn place(at: i64) -> usize {
 
 impl Store {
     /// Serves requests of one tenant, as if each had come alone: the searches first, then all others. For each, in order; none
-    /// where there is no such account.
+    /// where there is no such account, or where nobody knows what came of it. An error says that none of them was carried out,
+    /// as far as that is known: asked again as a whole, a draft would be made twice.
     pub async fn sandbox_serve(
         &self,
         tenant_id: Uuid,
@@ -168,12 +169,22 @@ impl Store {
         let mut served = vec![None; batch.len()];
         let mut ripe = HashMap::new();
         for round in Round::all(batch) {
-            for answer in self.sandbox_round(tenant_id, &round, &mut connection).await? {
+            let mut answers = Vec::new();
+            let done = self.sandbox_round(tenant_id, &round, &mut connection, &mut answers).await;
+            for answer in answers {
                 let place = round.places[answer.at];
                 if answer.number % FORGET_EVERY == 0 && answer.number > SANDBOX_REQUESTS_MAX {
                     ripe.insert(batch[place].account_id.as_str(), answer.number);
                 }
                 served[place] = Some(answer.served);
+            }
+            match done {
+                Ok(()) => {}
+                Err(error) if served.iter().any(Option::is_some) => {
+                    tracing::warn!(%error, "some requests to the sandbox were carried out, others may not have been");
+                    break;
+                }
+                Err(error) => return Err(error),
             }
         }
         if !ripe.is_empty() {
@@ -188,12 +199,13 @@ impl Store {
         tenant_id: Uuid,
         round: &Round<'_>,
         connection: &mut PgConnection,
-    ) -> Result<Vec<Answer>, StoreError> {
-        let mut answers = self.sandbox_at_once(tenant_id, round.searches, &round.asks, connection).await?;
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), StoreError> {
+        *answers = self.sandbox_at_once(tenant_id, round.searches, &round.asks, connection).await?;
         let answered = answers.iter().map(|answer| answer.at).collect::<HashSet<_>>();
         let left = (0..round.asks.len()).filter(|at| !answered.contains(at)).collect::<Vec<_>>();
         if left.is_empty() {
-            return Ok(answers);
+            return Ok(());
         }
         let asks = left.iter().map(|at| round.asks[*at]).collect::<Vec<_>>();
         let mut transaction = connection.begin().await?;
@@ -201,7 +213,7 @@ impl Store {
         let late = self.sandbox_at_once(tenant_id, round.searches, &asks, &mut transaction).await?;
         transaction.commit().await?;
         answers.extend(late.into_iter().map(|answer| Answer { at: left[answer.at], ..answer }));
-        Ok(answers)
+        Ok(())
     }
 
     async fn sandbox_at_once(
