@@ -116,7 +116,7 @@ fn stored_keys(Json(pairs): Json<Vec<(String, String)>>) -> Vec<AccountKey> {
 }
 
 /// What holds for each connection; behind a pooler, the role has them ([`pooler`]).
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 7] = [
     // No statement waits long for a lock, and none runs without end.
     ("lock_timeout", "2s"),
     ("statement_timeout", "30s"),
@@ -128,9 +128,14 @@ const SETTINGS: [(&str, &str); 6] = [
     ("plan_cache_mode", "force_generic_plan"),
     // A plan is kept while its tables grow: what looks good on a small one must be good on a large one.
     ("enable_seqscan", "off"),
+    // Few rows are asked for by any key: to gather their places first costs more than it saves.
+    ("enable_bitmapscan", "off"),
 ];
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
+
+/// The advisory lock of whoever changes the schema of a database: "publish" in ASCII.
+const MIGRATING: i64 = 0x0070_7562_6c69_7368;
 
 /// How long a first connection may take, where somebody waits for its outcome at a terminal.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -210,11 +215,20 @@ impl Store {
         ]);
         let mut connection = within(PgConnection::connect_with(&options)).await??;
         // One run at a time is seen to by a lock that the connection holds.
-        if pooler::is_direct(&mut connection).await? {
-            Ok(connection)
-        } else {
-            Err(PoolerError::Migration.into())
+        if !pooler::is_direct(&mut connection).await? {
+            return Err(PoolerError::Migration.into());
         }
+        let free = sqlx::query_scalar::<_, bool>("SELECT pg_try_advisory_lock($1)").bind(MIGRATING);
+        if !free.fetch_one(&mut connection).await? {
+            tracing::info!(
+                "another process is changing the schema of this database: waiting until it is done"
+            );
+            // As long as it takes; the library's own lock, which is free then, and those of tables are waited for shortly.
+            sqlx::raw_sql("SET lock_timeout = 0").execute(&mut connection).await?;
+            sqlx::query("SELECT pg_advisory_lock($1)").bind(MIGRATING).execute(&mut connection).await?;
+            sqlx::raw_sql("RESET lock_timeout").execute(&mut connection).await?;
+        }
+        Ok(connection)
     }
 
     /// Checks that the database answers, that its schema is the one this program is made for, and that it takes writes.

@@ -102,27 +102,24 @@ pub(super) enum Schema {
     Check,
 }
 
-/// Prepares the database; one that is just starting is waited for.
+/// Prepares the database; one that is just starting is waited for. To change the schema of a large one takes its time.
 pub(super) async fn prepare(store: &Store, url: &str, schema: Schema) -> Result<(), StoreError> {
-    let begun = tokio::time::timeout(DATABASE_WITHIN, async {
-        let mut told = String::new();
-        loop {
-            match prepare_once(store, url, schema).await {
-                Err(error) if error.is_passing() => {
-                    if told != error.to_string() {
-                        tracing::warn!(%error, "waiting for the database");
-                        told = error.to_string();
-                    }
-                    tokio::time::sleep(DATABASE_AGAIN).await;
-                }
-                done => return done,
-            }
+    let mut late = std::pin::pin!(tokio::time::sleep(DATABASE_WITHIN));
+    let mut told = String::new();
+    loop {
+        let error = match prepare_once(store, url, schema).await {
+            Err(error) if error.is_passing() => error,
+            done => return done,
+        };
+        if told != error.to_string() {
+            tracing::warn!(%error, "waiting for the database");
+            told = error.to_string();
         }
-    });
-    match begun.await {
-        Ok(done) => done,
-        // Once more, for the reason.
-        Err(_) => prepare_once(store, url, schema).await,
+        tokio::select! {
+            biased;
+            () = &mut late => return Err(error),
+            () = tokio::time::sleep(DATABASE_AGAIN) => {}
+        }
     }
 }
 

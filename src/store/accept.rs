@@ -73,75 +73,86 @@ impl Store {
     pub async fn accept(&self, batch: &[&NewTask], share_id: Uuid) -> Result<Vec<Admitted>, StoreError> {
         let column = |of: fn(&NewTask) -> Option<&str>| batch.iter().map(|task| of(task)).collect::<Vec<_>>();
         let tags = batch.iter().map(|task| Json(&task.content.tags)).collect::<Vec<_>>();
+        let groups = Groups::of(batch);
         let rows = sqlx::query_as!(
             AdmittedRow,
-            r#"WITH input AS MATERIALIZED (
-                SELECT * FROM unnest(
-                    $1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[],
-                    $9::timestamptz[], $10::boolean[], $20::boolean[]
-                ) WITH ORDINALITY AS u(
-                    tenant_id, external_id, task_id, group_code, fingerprint, digests, idempotency_key, callback_url,
-                    publish_at, draft, limited, place)
-            ), found AS MATERIALIZED (
-                -- Row by row, by the key: joined, a young table would be read whole, and a grown one by the same plan.
-                SELECT i.place, t.* FROM input i CROSS JOIN LATERAL (
-                    SELECT * FROM tasks t WHERE t.tenant_id = i.tenant_id AND t.external_id = i.external_id LIMIT 1) t
-            ), unknown AS MATERIALIZED (
-                -- For the others nothing is locked, and so nothing written.
-                SELECT * FROM input i WHERE NOT EXISTS (SELECT FROM found f WHERE f.place = i.place)
+            r#"WITH asked AS MATERIALIZED (
+                SELECT u.*, t.task_id AS found, t.group_code AS found_group, t.digests AS found_digests,
+                    t.idempotency_key AS found_key, t.callback_url AS found_url, t.publish_at AS found_publish_at,
+                    t.draft AS found_draft, t.submitted_at
+                FROM ROWS FROM (
+                    -- It counts them, and has the planner expect a thousand, not ten: what is joined here is then hashed.
+                    generate_series(1, cardinality($1::uuid[])),
+                    unnest($1::uuid[]), unnest($2::text[]), unnest($3::uuid[]), unnest($4::text[]), unnest($22::int[]),
+                    unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]),
+                    unnest($9::timestamptz[]), unnest($10::boolean[]), unnest($20::boolean[])
+                ) AS u(place, tenant_id, external_id, task_id, group_code, group_place, fingerprint, digests,
+                    idempotency_key, callback_url, publish_at, draft, limited)
+                -- Each row of a table is looked up by its key, here and below: joined, a young table would be read whole, and
+                -- a grown one by the same plan.
+                LEFT JOIN LATERAL (
+                    SELECT * FROM tasks t WHERE t.tenant_id = u.tenant_id AND t.external_id = u.external_id LIMIT 1
+                ) t ON true
             ), locked AS MATERIALIZED (
                 -- Before all else, since who takes shares back waits for them.
                 SELECT s.tenant_id, s.amount, s.ctid AS version
-                FROM (SELECT DISTINCT tenant_id FROM unknown WHERE limited) d JOIN quota_shares s USING (tenant_id)
+                FROM (SELECT DISTINCT tenant_id FROM asked WHERE limited AND found IS NULL) d
+                JOIN quota_shares s USING (tenant_id)
                 WHERE s.share_id = $21 AND s.day = account_day(s.day, 'UTC', now() + $19::interval)
                 ORDER BY s.tenant_id FOR UPDATE OF s
             ), shares AS MATERIALIZED (
                 -- Another version than the snapshot's is of an earlier try of this batch, whose articles it does not show.
                 SELECT l.tenant_id, l.amount, s.ctid = l.version AS fresh
                 FROM locked l JOIN quota_shares s ON s.tenant_id = l.tenant_id AND s.share_id = $21
-            ), held AS MATERIALIZED (
-                -- Until the commit no account is taken out of these groups (`super::locks`).
-                SELECT g.tenant_id, g.group_code, g.ctid AS version
-                FROM (SELECT DISTINCT tenant_id, group_code FROM unknown) d JOIN groups g USING (tenant_id, group_code)
-                WHERE (SELECT count(*) FROM shares) >= 0
-                ORDER BY g.tenant_id, g.group_code FOR KEY SHARE OF g
             ), named AS MATERIALIZED (
-                -- What is locked is the newest version of a row; members are read as the statement's snapshot shows them.
-                SELECT g.tenant_id, g.group_code, g.ctid = h.version AS fresh, m.members, m.platforms, m.account_ids
-                FROM held h JOIN groups g USING (tenant_id, group_code) CROSS JOIN LATERAL (
+                -- The groups of what is not found. Until the commit no account is taken out of them (`super::locks`). What
+                -- is locked is the newest version of a row; members are read as the statement's snapshot shows them.
+                SELECT d.place, s.ctid = l.ctid AS fresh, m.members, m.platforms, m.account_ids
+                FROM (
+                    SELECT * FROM unnest($23::uuid[], $24::text[]) WITH ORDINALITY AS d(tenant_id, group_code, place)
+                    WHERE place = ANY (ARRAY(SELECT DISTINCT group_place FROM asked WHERE found IS NULL))
+                        AND (SELECT count(*) FROM shares) >= 0
+                    ORDER BY place OFFSET 0) d
+                CROSS JOIN LATERAL (
+                    SELECT ctid FROM groups g WHERE g.tenant_id = d.tenant_id AND g.group_code = d.group_code
+                    LIMIT 1 FOR KEY SHARE) l
+                CROSS JOIN LATERAL (
+                    SELECT ctid FROM groups g WHERE g.tenant_id = d.tenant_id AND g.group_code = d.group_code LIMIT 1) s
+                CROSS JOIN LATERAL (
                     SELECT count(*)::int AS members, array_agg(m.platform ORDER BY m.position) AS platforms,
                         array_agg(m.account_id ORDER BY m.position) AS account_ids
-                    FROM group_members m WHERE m.tenant_id = g.tenant_id AND m.group_code = g.group_code) m
+                    FROM group_members m WHERE m.tenant_id = d.tenant_id AND m.group_code = d.group_code) m
+            ), input AS MATERIALIZED (
+                SELECT a.*, n.fresh, n.members, n.platforms, n.account_ids, n.fresh AND n.members > 0 AS possible
+                FROM asked a LEFT JOIN named n ON n.place = a.group_place AND a.found IS NULL
             ), covered AS MATERIALIZED (
                 SELECT place FROM (
-                    SELECT u.place, s.amount, row_number() OVER (PARTITION BY u.tenant_id ORDER BY u.place) AS nth
-                    FROM unknown u JOIN shares s USING (tenant_id) JOIN named n USING (tenant_id, group_code)
-                    WHERE u.limited AND s.fresh AND n.fresh AND n.members > 0) c
+                    SELECT i.place, s.amount, row_number() OVER (PARTITION BY i.tenant_id ORDER BY i.place) AS nth
+                    FROM input i JOIN shares s USING (tenant_id) WHERE i.limited AND i.possible AND s.fresh) c
                 WHERE nth <= amount
             ), won AS (
                 INSERT INTO tasks (tenant_id, external_id, task_id, group_code, fingerprint, digests, idempotency_key,
                     callback_url, publish_at, draft, drafts, open, created_at, submitted_at)
-                SELECT u.tenant_id, u.external_id, u.task_id, u.group_code, u.fingerprint, u.digests, u.idempotency_key,
-                    u.callback_url, u.publish_at, u.draft,
-                    CASE WHEN u.draft THEN n.members ELSE 0 END, CASE WHEN u.draft THEN 0 ELSE n.members END,
-                    now() + $19::interval, CASE WHEN NOT u.draft THEN now() + $19::interval END
-                FROM unknown u JOIN named n USING (tenant_id, group_code)
-                WHERE n.fresh AND n.members > 0
-                    AND (NOT u.limited OR EXISTS (SELECT FROM covered c WHERE c.place = u.place))
-                ORDER BY u.tenant_id, u.external_id
+                SELECT tenant_id, external_id, task_id, group_code, fingerprint, digests, idempotency_key,
+                    callback_url, publish_at, draft,
+                    CASE WHEN draft THEN members ELSE 0 END, CASE WHEN draft THEN 0 ELSE members END,
+                    now() + $19::interval, CASE WHEN NOT draft THEN now() + $19::interval END
+                FROM input i
+                WHERE possible AND (NOT limited OR EXISTS (SELECT FROM covered c WHERE c.place = i.place))
+                ORDER BY tenant_id, external_id
                 ON CONFLICT (tenant_id, external_id) DO NOTHING
                 RETURNING tenant_id, task_id, group_code, draft, publish_at, created_at
             ), taken AS (
                 UPDATE quota_shares s SET amount = s.amount - w.articles
-                FROM (SELECT u.tenant_id, count(*)::int AS articles FROM unknown u JOIN won USING (tenant_id, task_id)
-                    WHERE u.limited GROUP BY u.tenant_id) w
+                FROM (SELECT i.tenant_id, count(*)::int AS articles FROM input i JOIN won USING (tenant_id, task_id)
+                    WHERE i.limited GROUP BY i.tenant_id) w
                 WHERE s.tenant_id = w.tenant_id AND s.share_id = $21
             ), texts AS (
                 INSERT INTO articles (tenant_id, task_id, title, content_html, summary, cover_url, canonical_url, author,
                     tags, metadata)
                 SELECT w.tenant_id, w.task_id, u.title, u.content_html, u.summary, u.cover_url, u.canonical_url, u.author,
                     u.tags, u.metadata
-                -- Apart from `input`, which is copied for each of its readers.
+                -- Apart from `asked`, which is copied for each of its readers.
                 FROM unnest($3::uuid[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[],
                     $17::jsonb[], $18::text[]
                 ) AS u(task_id, title, content_html, summary, cover_url, canonical_url, author, tags, metadata)
@@ -149,33 +160,37 @@ impl Store {
             ), runs AS (
                 INSERT INTO publications (tenant_id, publication_id, task_id, platform, account_id, position, status,
                     due_at, updated_at)
-                -- A version 7 id: the task's time, then bits of chance.
-                SELECT w.tenant_id, encode(
-                        substring(uuid_send(w.task_id) FROM 1 FOR 8) || substring(uuid_send(gen_random_uuid()) FROM 9 FOR 8),
-                        'hex')::uuid,
+                -- The task's id, but for its last two bytes, which count: 16 bytes of chance for each would cost more than
+                -- the row's checks.
+                SELECT w.tenant_id,
+                    encode(set_byte(set_byte(uuid_send(w.task_id), 14, m.position / 256), 15, m.position % 256), 'hex')::uuid,
                     w.task_id, m.platform, m.account_id, m.position,
                     CASE WHEN w.draft THEN 'draft' ELSE 'submitted' END,
                     greatest(w.publish_at, w.created_at), w.created_at
-                FROM won w JOIN group_members m ON m.tenant_id = w.tenant_id AND m.group_code = w.group_code
+                FROM won w CROSS JOIN LATERAL (
+                    SELECT * FROM group_members m WHERE m.tenant_id = w.tenant_id AND m.group_code = w.group_code OFFSET 0) m
             )
             SELECT i.place AS "place!",
                 -- The quota goes before the group.
-                f.place IS NULL AND i.limited AND coalesce(s.fresh, true) AND (coalesce(s.amount, 0) = 0
-                    OR coalesce(n.fresh AND n.members > 0, false)
-                        AND NOT EXISTS (SELECT FROM covered c WHERE c.place = i.place)
+                i.found IS NULL AND i.limited AND coalesce(s.fresh, true) AND (coalesce(s.amount, 0) = 0
+                    OR coalesce(i.possible, false) AND NOT EXISTS (SELECT FROM covered c WHERE c.place = i.place)
                 ) AS "nothing_left!",
-                CASE WHEN n.fresh THEN n.members END AS "members?", n.fresh AND coalesce(s.fresh, true) AS "fresh?",
-                w.created_at AS "created_at?", f.submitted_at AS "submitted_at?",
-                CASE WHEN w.task_id IS NOT NULL THEN n.platforms END AS platforms,
-                CASE WHEN w.task_id IS NOT NULL THEN n.account_ids END AS account_ids,
+                CASE WHEN i.fresh THEN i.members END AS "members?", i.fresh AND coalesce(s.fresh, true) AS "fresh?",
+                w.created_at AS "created_at?", i.submitted_at AS "submitted_at?",
+                CASE WHEN w.task_id IS NOT NULL THEN i.platforms END AS platforms,
+                CASE WHEN w.task_id IS NOT NULL THEN i.account_ids END AS account_ids,
                 CASE WHEN w.task_id IS NOT NULL THEN (
                     SELECT s.external_id FROM tasks s
-                    WHERE s.tenant_id = i.tenant_id AND s.fingerprint = i.fingerprint AND s.group_code = i.group_code
+                    WHERE s.tenant_id = i.tenant_id AND content_week(s.created_at) = ANY ((
+                            SELECT ARRAY[content_week(at), content_week(at - interval '7 days')]
+                            FROM (SELECT now() + $19::interval) AS written(at))::timestamp[])
+                        AND substring(s.fingerprint FROM 1 FOR 8) = substring(i.fingerprint FROM 1 FOR 8)
+                        AND s.fingerprint = i.fingerprint AND s.group_code = i.group_code
                     LIMIT 1
                 ) END AS same_content_as,
-                f.task_id AS "task_id?", f.group_code AS "group_code?", f.digests AS "digests?",
-                f.idempotency_key AS "idempotency_key?", f.callback_url AS "callback_url?", f.publish_at AS "publish_at?",
-                f.draft AS "draft?",
+                i.found AS "task_id?", i.found_group AS "group_code?", i.found_digests AS "digests?",
+                i.found_key AS "idempotency_key?", i.found_url AS "callback_url?", i.found_publish_at AS "publish_at?",
+                i.found_draft AS "draft?",
                 -- A row for each publication of what was found.
                 p.platform AS "platform?", p.account_id AS "account_id?", p.status AS "status?: Status",
                 p.confirming AS "confirming?", p.round AS "round?", p.fence > 0 AS "claimed?", p.attempts AS "attempts?",
@@ -184,9 +199,8 @@ impl Store {
                 p.warnings AS "warnings?: Json<Vec<Warning>>", p.due_at AS "due_at?", p.updated_at AS "updated_at?"
             FROM input i
             LEFT JOIN won w ON w.tenant_id = i.tenant_id AND w.task_id = i.task_id
-            LEFT JOIN found f ON f.place = i.place
-            LEFT JOIN publications p ON p.tenant_id = f.tenant_id AND p.task_id = f.task_id
-            LEFT JOIN named n ON n.tenant_id = i.tenant_id AND n.group_code = i.group_code
+            LEFT JOIN LATERAL (
+                SELECT * FROM publications p WHERE p.tenant_id = i.tenant_id AND p.task_id = i.found OFFSET 0) p ON true
             LEFT JOIN shares s ON s.tenant_id = i.tenant_id AND i.limited
             ORDER BY i.place, p.position"#,
             &batch.iter().map(|task| task.tenant_id).collect::<Vec<_>>(),
@@ -210,6 +224,9 @@ impl Store {
             self.clock.skew() as _,
             &batch.iter().map(|task| task.limited).collect::<Vec<_>>(),
             share_id,
+            &groups.places,
+            &groups.tenant_ids,
+            &groups.codes as &[&str],
         )
         .fetch_all(&self.pool)
         .await?;
@@ -224,9 +241,30 @@ impl Store {
     }
 }
 
+/// The groups of a batch, each once, in the order in which all who lock several do so.
+struct Groups<'a> {
+    tenant_ids: Vec<Uuid>,
+    codes: Vec<&'a str>,
+    /// Which of them an article has, counted from 1.
+    places: Vec<i32>,
+}
+
+impl<'a> Groups<'a> {
+    fn of(batch: &[&'a NewTask]) -> Self {
+        let named = batch.iter().map(|task| (task.tenant_id, task.group_code.as_str())).collect::<Vec<_>>();
+        let mut groups = named.clone();
+        groups.sort_unstable();
+        groups.dedup();
+        let place = |group| groups.partition_point(|other| other <= group);
+        let places = named.iter().map(|group| i32::try_from(place(group)).unwrap_or(i32::MAX)).collect();
+        let (tenant_ids, codes) = groups.into_iter().unzip();
+        Self { tenant_ids, codes, places }
+    }
+}
+
 /// What the statement says of an article: a row, or if it was found one for each of its publications.
 struct AdmittedRow {
-    place: i64,
+    place: i32,
     nothing_left: bool,
     members: Option<i32>,
     fresh: Option<bool>,

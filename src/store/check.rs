@@ -94,7 +94,7 @@ impl Store {
         Ok(Some(accounts.collect()))
     }
 
-    /// An article of that group with that content, if there is one.
+    /// An article of that group with that content, if one of this week or the last has it.
     pub async fn same_content(
         &self,
         tenant_id: Uuid,
@@ -102,10 +102,17 @@ impl Store {
         fingerprint: &[u8],
     ) -> Result<Option<String>, StoreError> {
         let same = sqlx::query_scalar!(
-            "SELECT external_id FROM tasks WHERE tenant_id = $1 AND fingerprint = $2 AND group_code = $3 LIMIT 1",
+            "SELECT external_id FROM tasks
+            WHERE tenant_id = $1 AND content_week(created_at) = ANY ((
+                    SELECT ARRAY[content_week(at), content_week(at - interval '7 days')]
+                    FROM (SELECT now() + $4::interval) AS asked(at))::timestamp[])
+                AND substring(fingerprint FROM 1 FOR 8) = substring($2::bytea FROM 1 FOR 8)
+                AND fingerprint = $2 AND group_code = $3
+            LIMIT 1",
             tenant_id,
             fingerprint,
             group_code,
+            self.clock.skew() as _,
         );
         Ok(same.fetch_optional(&self.pool).await?)
     }

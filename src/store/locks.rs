@@ -88,11 +88,11 @@ pub(super) async fn lock_groups_of(
     transaction: &mut PgTransaction<'_>,
 ) -> Result<Vec<String>, StoreError> {
     let groups = sqlx::query_scalar!(
-        "SELECT group_code FROM groups g
+        r#"SELECT group_code FROM groups g
         WHERE tenant_id = $1 AND group_code IN (
             SELECT m.group_code FROM group_members m
             WHERE m.tenant_id = $1 AND m.platform = $2 AND m.account_id = $3)
-        ORDER BY group_code FOR UPDATE OF g",
+        ORDER BY group_code COLLATE "C" FOR UPDATE OF g"#,
         tenant_id,
         key.platform(),
         key.account_id(),

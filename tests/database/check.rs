@@ -57,6 +57,25 @@ async fn an_existing_one_is_returned_or_rejected_as_it_would_be() {
 }
 
 #[tokio::test]
+async fn a_copy_is_told_of_for_a_week_at_least_and_not_for_ever() {
+    in_world(async |world: &World| {
+        let api = world.start().await;
+        let told = async |id: &str| {
+            let copy = article_with(id, json!({"title": "T", "content_html": "<p>same</p>"}));
+            let foretold = check(&api, &copy).await["warnings"].clone();
+            assert_eq!(api.publish(&copy).await.ok()["warnings"], foretold);
+            foretold
+        };
+        assert_eq!(told("one").await, json!([]));
+        world.advance(7 * 24 * 3_600);
+        assert_eq!(told("two").await[0]["external_id"], "one");
+        world.advance(14 * 24 * 3_600);
+        assert_eq!(told("three").await, json!([]));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_would_be_refused_is_refused_and_what_cannot_be_published_is_named() {
     in_world(async |world: &World| {
         let api = world.start().await;

@@ -8,6 +8,7 @@ use publish_ingest::lifecycle::STOP_WITHIN;
 use publish_ingest::vault::MasterKey;
 use rustix::process::Signal;
 use serde_json::Value;
+use sqlx::{Connection as _, Executor as _, PgConnection};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -106,6 +107,34 @@ async fn a_schema_is_checked_and_brought_up_to_date_when_asked() {
     assert_eq!(Api::new(&first.url, None).get("/readyz").await.unwrap().status, 200);
     assert!(first.stop(Signal::INT).await.0.success());
     assert_eq!(refused(program(&["migrate"])).await.len(), 1);
+}
+
+/// Has every change of the schema wait until nobody holds a lock, as long as that takes.
+const SLOW_CHANGES: &str = "
+    CREATE FUNCTION wait() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+        WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.05); END LOOP;
+    END $$;
+    CREATE EVENT TRIGGER wait ON ddl_command_start EXECUTE FUNCTION wait()";
+
+#[tokio::test]
+async fn a_schema_may_take_long_to_change_and_who_comes_meanwhile_waits() {
+    let (url, key) = (database().await, master_key());
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    connection.execute(SLOW_CHANGES).await.unwrap();
+    connection.execute("SELECT pg_advisory_lock(1)").await.unwrap();
+    let migrate = || run(command(&["migrate"], &url, &key));
+    let release = async {
+        // Longer than a database is waited for, and than a lock of a table.
+        let both = "SELECT count(*) = 2 FROM pg_stat_activity WHERE datname = current_database()
+            AND pid <> pg_backend_pid() AND state = 'active' AND clock_timestamp() - query_start > interval '11 s'";
+        eventually("both are at work", async || {
+            sqlx::query_scalar::<_, bool>(both).fetch_one(&mut connection).await.unwrap()
+        })
+        .await;
+        connection.execute("SELECT pg_advisory_unlock(1)").await.unwrap();
+    };
+    let (one, other, ()) = tokio::join!(migrate(), migrate(), release);
+    assert!(one.status.success() && other.status.success(), "{one:?} {other:?}");
 }
 
 /// A tenant `demo` with its key, as `dev` makes them in that database.
