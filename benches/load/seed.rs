@@ -96,10 +96,19 @@ pub(crate) async fn seed(
         return Err(wrong.into());
     }
     let mut touched = clear(&mut connection, tenant_id, there).await?;
+    let fillfactors = fillfactors(&mut connection).await?;
     let mut first = there + 1;
     while first <= finished {
         let last = finished.min(first + CHUNK - 1);
-        write(&mut connection, tenant_id, groups, first, last).await?;
+        let mut transaction = connection.begin().await?;
+        for (table, _) in &fillfactors {
+            fill(&mut transaction, table, "100").await?;
+        }
+        write(&mut transaction, tenant_id, groups, first, last).await?;
+        for (table, fillfactor) in &fillfactors {
+            fill(&mut transaction, table, fillfactor).await?;
+        }
+        transaction.commit().await?;
         touched += 1;
         first = last + 1;
         if (first - 1) % 1_000_000 == 0 {
@@ -158,6 +167,22 @@ async fn clear(connection: &mut PgConnection, tenant_id: Uuid, there: i64) -> Re
     Ok(rows)
 }
 
+/// The tables whose pages are left with room to grow, with how full they are filled. What has ended has grown into that room:
+/// seeded with it, each old page would take one new row, since those are shorter, and be written whole for it.
+async fn fillfactors(connection: &mut PgConnection) -> Result<Vec<(String, String)>, Failed> {
+    let set = sqlx::query_as(
+        "SELECT relname::text, option_value FROM pg_class CROSS JOIN pg_options_to_table(reloptions)
+        WHERE relname IN ('tasks', 'publications') AND option_name = 'fillfactor'",
+    );
+    Ok(set.fetch_all(connection).await?)
+}
+
+async fn fill(connection: &mut PgConnection, table: &str, fillfactor: &str) -> Result<(), Failed> {
+    let set = format!("ALTER TABLE {table} SET (fillfactor = {fillfactor})");
+    connection.execute(AssertSqlSafe(set)).await?;
+    Ok(())
+}
+
 /// Writes the tasks of those numbers.
 async fn write(
     connection: &mut PgConnection,
@@ -166,14 +191,12 @@ async fn write(
     first: i64,
     last: i64,
 ) -> Result<(), Failed> {
-    let mut transaction = connection.begin().await?;
     for statement in STATEMENTS {
         let statement = statement.replace("seed_", "pg_temp.seed_");
         let insert = sqlx::query(AssertSqlSafe(statement)).bind(tenant_id).bind(first).bind(last);
-        insert.bind(i64::try_from(groups)?).execute(&mut *transaction).await?;
+        insert.bind(i64::try_from(groups)?).execute(&mut *connection).await?;
     }
-    position(&mut transaction, tenant_id, 2 * last).await?;
-    Ok(transaction.commit().await?)
+    position(connection, tenant_id, 2 * last).await
 }
 
 /// Puts the position of the newest event; a tenant without events has none.
