@@ -1,9 +1,11 @@
 //! Settling: outcome, counters, lane, event and callback in one transaction, many at once.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use publish_ingest::store::{Claimed, Move};
+use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
 use serde_json::Value;
 
@@ -134,6 +136,22 @@ async fn an_outcome_that_the_database_refuses_fails_alone_and_leaves_nothing_hal
         // Once the database takes it, so does the settler.
         world.execute("ALTER TABLE events DROP CONSTRAINT sick").await;
         assert!(settler.settle(failure(&all[7])).await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_is_changing_a_receiver_holds_up_no_outcome() {
+    in_world(async |world: &World| {
+        let all = claimed(world, 1).await;
+        let settle = async |one: &Claimed| {
+            world.store.settle(one.tenant_id, &[success(one)], telling(Duration::ZERO)).await.unwrap().len()
+        };
+        assert_eq!(settle(&all[0]).await, 1);
+        let mut changing = world.pool.begin().await.unwrap();
+        sqlx::query("UPDATE receivers SET free_at = now()").execute(&mut *changing).await.unwrap();
+        assert_eq!(settle(&all[1]).await, 1);
+        changing.rollback().await.unwrap();
     })
     .await;
 }
