@@ -121,8 +121,11 @@ fn lines(bad: &[BadSetting]) -> String {
 fn of_the_database(error: &StoreError) -> String {
     match error {
         StoreError::Address => format!("DATABASE_URL: {error}"),
-        StoreError::Unavailable(_) | StoreError::HeldUp(_) | StoreError::Refused(_) => {
+        StoreError::Unavailable(_) | StoreError::Refused(_) => {
             format!("{error}: check DATABASE_URL, and that this database runs and lets you in")
+        }
+        StoreError::HeldUp(_) => {
+            format!("{error}: see in pg_stat_activity who has a transaction open, end it, and run this again")
         }
         StoreError::Gathered(error) => of_the_database(error),
         StoreError::OtherKey { .. } => format!("{error} (it is the database that DATABASE_URL names)"),

@@ -62,6 +62,10 @@ pub enum Admitted {
     Unseen,
 }
 
+/// How long a batch waits for a lock. Then it is halved, and its halves, until who needs the lock is alone: of 128 articles in
+/// seven steps, for all of which its callers have patience.
+const LOCK_TIMEOUT: &str = "150ms";
+
 impl Store {
     /// Accepts a batch, in one statement and one commit; the answers are in the batch's order.
     ///
@@ -93,6 +97,7 @@ impl Store {
                 LEFT JOIN LATERAL (
                     SELECT * FROM tasks t WHERE t.tenant_id = u.tenant_id AND t.external_id = u.external_id LIMIT 1
                 ) t ON true
+                WHERE (SELECT set_config('lock_timeout', $25, true)) IS NOT NULL
             ), locked AS MATERIALIZED (
                 -- Before all else, since who takes shares back waits for them.
                 SELECT s.tenant_id, s.amount, s.ctid AS version
@@ -227,6 +232,7 @@ impl Store {
             &groups.places,
             &groups.tenant_ids,
             &groups.codes as &[&str],
+            LOCK_TIMEOUT,
         )
         .fetch_all(&self.pool)
         .await?;

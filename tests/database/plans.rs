@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use publish_ingest::store::{Queue, Store, TaskFilters};
+use publish_ingest::store::{Admitted, Queue, Store, TaskFilters};
 use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
 use sqlx::Executor;
@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
 use crate::claims::success;
-use crate::harness::{ONE, World, eventually, in_world, limits, settler_on};
+use crate::harness::{BOTH, ONE, World, eventually, in_world, limits, settler_on};
 use crate::leases::{entry, note};
 
 /// A page has 8 KiB: so many are touched by a few rows and indexes of a few levels, and by no scan of a table.
@@ -108,6 +108,27 @@ async fn a_plan_made_on_young_tables_serves_on_full_ones() {
         store.close().await;
         let touched = buffers(world).await - before;
         assert!(touched < i64::from(MANY) * LIFE, "{MANY} lives: {touched} buffers");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_article_whose_content_stands_in_many_of_other_groups_touches_no_more() {
+    in_world(async |world: &World| {
+        world.store.close().await;
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute(FINISHED).await.unwrap();
+        let copy = world.new_task("copy", BOTH);
+        sqlx::query("UPDATE tasks SET fingerprint = $1 WHERE external_id LIKE 'old-%'")
+            .bind(&copy.digests.fingerprint[..])
+            .execute(&mut *connection)
+            .await
+            .unwrap();
+        told(&mut connection).await;
+        let accept = async |store: &Store| store.accept(&[&copy], Uuid::nil()).await.unwrap();
+        let (admitted, touched) = touched(world, accept).await;
+        assert!(matches!(&admitted[..], [Admitted::Created { same_content_as: None, .. }]), "{admitted:?}");
+        assert!(touched < FEW, "{touched} buffers");
     })
     .await;
 }

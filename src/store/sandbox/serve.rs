@@ -242,7 +242,9 @@ async fn hold(
         "INSERT INTO sandbox_accounts AS s (tenant_id, account_id, login_version)
         SELECT a.tenant_id, a.account_id, a.credentials_version
         FROM (SELECT DISTINCT account_id FROM unnest($2::text[]) AS u(account_id)) i
-        JOIN accounts a ON a.tenant_id = $1 AND a.platform = 'sandbox' AND a.account_id = i.account_id
+        -- By the key: joined, a young table would be read whole, and a grown one by the same plan.
+        CROSS JOIN LATERAL (
+            SELECT * FROM accounts WHERE tenant_id = $1 AND platform = 'sandbox' AND account_id = i.account_id LIMIT 1) a
         ORDER BY a.account_id
         ON CONFLICT (tenant_id, account_id) DO UPDATE SET
             published = CASE WHEN excluded.login_version > s.login_version THEN 0 ELSE s.published END,

@@ -1,6 +1,6 @@
 //! Writing a batch: part by part, until each article has an answer or the time is up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -69,10 +69,11 @@ impl Writer {
     pub(super) async fn write(&self, tasks: Vec<NewTask>) -> Vec<Answer> {
         let share = self.quotas.share();
         let begun = self.clock.instant();
-        let mut parts = vec![Part { places: (0..tasks.len()).collect(), unseen: 0 }];
+        let mut parts = VecDeque::from([Part { places: (0..tasks.len()).collect(), unseen: 0 }]);
         let used_up = self.quotas.used_up(tasks.iter().filter(|one| one.limited).map(|one| one.tenant_id));
         let mut batch = Batch { answers: vec![None; tasks.len()], tasks, used_up };
-        while let Some(part) = parts.pop() {
+        // In turn: what is tried again waits for all the others.
+        while let Some(part) = parts.pop_front() {
             if part.places.is_empty() || part.unseen > UNSEEN_MAX || self.clock.instant() - begun > PATIENCE {
                 continue;
             }
@@ -85,16 +86,16 @@ impl Writer {
                     let unmet = self.note_all(&articles, admitted, &mut batch);
                     self.meet(&share, unmet, &mut batch).await;
                     let places = part.places.into_iter().filter(|at| batch.answers[*at].is_none()).collect();
-                    parts.push(Part { places, unseen: part.unseen + usize::from(unseen) });
+                    parts.push_back(Part { places, unseen: part.unseen + usize::from(unseen) });
                 }
                 Err(StoreError::Unavailable(error)) => {
                     tracing::warn!(%error, articles = articles.len(), "cannot accept yet");
                     tokio::time::sleep(AGAIN).await;
-                    parts.push(part);
+                    parts.push_back(part);
                 }
                 Err(StoreError::HeldUp(error)) if part.places.len() == 1 => {
                     tracing::warn!(%error, "cannot accept yet");
-                    parts.push(part);
+                    parts.push_back(part);
                 }
                 Err(error) if part.places.len() == 1 => {
                     tracing::error!(%error, external_id = %tasks[0].external_id, "the database refused an article");
