@@ -64,7 +64,7 @@ pub enum Admitted {
 
 /// How long a batch waits for a lock. Then it is halved, and its halves, until who needs the lock is alone: of 128 articles in
 /// seven steps, for all of which its callers have patience.
-const LOCK_TIMEOUT: &str = "150ms";
+const LOCK_TIMEOUT: &str = "100ms";
 
 impl Store {
     /// Accepts a batch, in one statement and one commit; the answers are in the batch's order.
