@@ -113,6 +113,16 @@ fn told(action: &str, reply: &Reply) -> Value {
     told.into()
 }
 
+async fn events_of(world: &World, external_id: &str) -> i64 {
+    sqlx::query_scalar(
+        "SELECT count(*) FROM events JOIN tasks USING (tenant_id, task_id) WHERE external_id = $1",
+    )
+    .bind(external_id)
+    .fetch_one(&world.pool)
+    .await
+    .unwrap()
+}
+
 #[tokio::test]
 async fn every_action_on_every_state_answers_as_it_should() {
     in_world(async |world: &World| {
@@ -142,10 +152,10 @@ async fn every_action_on_every_state_answers_as_it_should() {
                 };
                 answers.insert((*action).to_owned(), told(action, &reply));
                 if *action == "cancel" && reply.status == 200 {
-                    // The same again answers the same, and writes nothing.
-                    let events = world.number("SELECT count(*) FROM events").await;
+                    // The same again answers the same, and writes nothing; others may be at work.
+                    let events = events_of(world, &external_id).await;
                     assert_eq!(api.act(&external_id, action, body).await.ok(), reply.ok());
-                    assert_eq!(world.number("SELECT count(*) FROM events").await, events);
+                    assert_eq!(events_of(world, &external_id).await, events);
                 }
             }
             all.insert(state.to_owned(), answers.into());
