@@ -140,7 +140,7 @@ async fn execute(url: &str, statements: &str) {
 async fn give_settings(serving: &Shell, owner: &Shell, pooler: &mut Pooler) {
     let line = serving.failure(&["serve", "--listen", "127.0.0.1:0"]).await;
     let (_, statements) = line.split_once("console): ").unwrap_or_else(|| panic!("{line}"));
-    assert_eq!(statements.matches("ALTER ROLE").count(), 6, "{line}");
+    assert_eq!(statements.matches("ALTER ROLE").count(), 7, "{line}");
     execute(&owner.url, statements).await;
     pooler.restart().await;
 }
