@@ -4,6 +4,10 @@
 CREATE FUNCTION content_week(at timestamptz) RETURNS timestamp LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN date_trunc('week', at AT TIME ZONE 'UTC');
 
+-- Where it is looked for: in this week and in the last.
+CREATE FUNCTION recent_weeks(at timestamptz) RETURNS timestamp[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ARRAY[content_week(at), content_week(at) - interval '7 days'];
+
 DROP INDEX tasks_by_content;
 CREATE INDEX tasks_by_content ON tasks (tenant_id, content_week(created_at), substring(fingerprint FROM 1 FOR 8), group_code);
 

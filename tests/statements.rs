@@ -70,7 +70,7 @@ const EXCEPTIONS: [(&str, &[Breach], &str); 14] = [
     ),
     // Known to be refused.
     (
-        "FOR KEY SHARE OF g",
+        "LIMIT 1 FOR KEY SHARE) l",
         &[LocksAcross, NestedAcross],
         "accepting gathers articles of several tenants in one statement: on Citus a batch has to be of one tenant, and to name it",
     ),

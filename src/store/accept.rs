@@ -1,5 +1,7 @@
 //! Accepting: the statement that decides what is new.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -62,19 +64,20 @@ pub enum Admitted {
     Unseen,
 }
 
-/// How long a batch waits for a lock. Then it is halved, and its halves, until who needs the lock is alone: of 128 articles in
-/// seven steps, for all of which its callers have patience.
-const LOCK_TIMEOUT: &str = "100ms";
-
 impl Store {
     /// Accepts a batch, in one statement and one commit; the answers are in the batch's order.
     ///
     /// The batch is sorted by (tenant, `external_id`) and holds none twice: two batches then never wait for each other
     /// in a circle. What somebody else is just writing is reported as [`Admitted::Unseen`]: the statement's snapshot
     /// cannot show it, so it takes another statement.
-    /// What is limited is taken from that share, in the batch's order.
+    /// What is limited is taken from that share, in the batch's order. A lock is waited for no longer than `lock_wait`.
     #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
-    pub async fn accept(&self, batch: &[&NewTask], share_id: Uuid) -> Result<Vec<Admitted>, StoreError> {
+    pub async fn accept(
+        &self,
+        batch: &[&NewTask],
+        share_id: Uuid,
+        lock_wait: Duration,
+    ) -> Result<Vec<Admitted>, StoreError> {
         let column = |of: fn(&NewTask) -> Option<&str>| batch.iter().map(|task| of(task)).collect::<Vec<_>>();
         let tags = batch.iter().map(|task| Json(&task.content.tags)).collect::<Vec<_>>();
         let groups = Groups::of(batch);
@@ -186,9 +189,7 @@ impl Store {
                 CASE WHEN w.task_id IS NOT NULL THEN i.account_ids END AS account_ids,
                 CASE WHEN w.task_id IS NOT NULL THEN (
                     SELECT s.external_id FROM tasks s
-                    WHERE s.tenant_id = i.tenant_id AND content_week(s.created_at) = ANY ((
-                            SELECT ARRAY[content_week(at), content_week(at - interval '7 days')]
-                            FROM (SELECT now() + $19::interval) AS written(at))::timestamp[])
+                    WHERE s.tenant_id = i.tenant_id AND content_week(s.created_at) = ANY ((SELECT recent_weeks(now() + $19::interval))::timestamp[])
                         AND substring(s.fingerprint FROM 1 FOR 8) = substring(i.fingerprint FROM 1 FOR 8)
                         AND s.fingerprint = i.fingerprint AND s.group_code = i.group_code
                     LIMIT 1
@@ -232,7 +233,7 @@ impl Store {
             &groups.places,
             &groups.tenant_ids,
             &groups.codes as &[&str],
-            LOCK_TIMEOUT,
+            format!("{}ms", lock_wait.as_millis()),
         )
         .fetch_all(&self.pool)
         .await?;

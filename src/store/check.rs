@@ -103,9 +103,7 @@ impl Store {
     ) -> Result<Option<String>, StoreError> {
         let same = sqlx::query_scalar!(
             "SELECT external_id FROM tasks
-            WHERE tenant_id = $1 AND content_week(created_at) = ANY ((
-                    SELECT ARRAY[content_week(at), content_week(at - interval '7 days')]
-                    FROM (SELECT now() + $4::interval) AS asked(at))::timestamp[])
+            WHERE tenant_id = $1 AND content_week(created_at) = ANY ((SELECT recent_weeks(now() + $4::interval))::timestamp[])
                 AND substring(fingerprint FROM 1 FOR 8) = substring($2::bytea FROM 1 FOR 8)
                 AND fingerprint = $2 AND group_code = $3
             LIMIT 1",

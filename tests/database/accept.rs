@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::harness::{BOTH, EMPTY, ONE, World, article, article_with, at_once, in_world};
+use crate::harness::{BOTH, EMPTY, LOCK_WAIT, ONE, World, article, article_with, at_once, in_world};
 use crate::wire::Wire;
 
 fn acceptor(world: &World) -> Acceptor {
@@ -178,7 +178,7 @@ async fn who_changes_a_group_holds_up_no_article_of_another() {
 #[tokio::test]
 async fn two_batches_in_opposite_order_do_not_wait_for_each_other_in_a_circle() {
     const ROUNDS: usize = 15;
-    const ARTICLES: usize = 20;
+    const ARTICLES: usize = 60;
     in_world(async |world: &World| {
         // Each row takes its time, so that the two meet halfway.
         world
@@ -196,7 +196,9 @@ async fn two_batches_in_opposite_order_do_not_wait_for_each_other_in_a_circle() 
                 }
                 let tasks = places.iter().map(|n| world.new_task(&format!("{round}-{n:03}"), ONE));
                 let (tasks, store) = (tasks.collect::<Vec<_>>(), world.store.clone());
-                async move { store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil()).await.unwrap() }
+                async move {
+                    store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil(), LOCK_WAIT).await.unwrap()
+                }
             };
             let all = || (0..ARTICLES).collect::<Vec<_>>();
             let (there, back) = tokio::join!(batch(all(), false), batch(all(), true));

@@ -6,7 +6,7 @@ use sqlx::PgTransaction;
 use uuid::Uuid;
 
 use crate::drafts::waiting;
-use crate::harness::{BOTH, World, in_world, within};
+use crate::harness::{BOTH, LOCK_WAIT, World, in_world, within};
 
 /// A lock that the test holds while what it paused waits for it, longer than statements may wait for each other.
 const PAUSE: &str = "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = '20s' AS
@@ -38,7 +38,8 @@ async fn what_is_being_accepted_blocks_a_delete() {
         let task = world.new_task("a", BOTH);
         let (accepting, store) = (world.store.clone(), world.store.clone());
         let tenant_id = world.tenant.tenant_id;
-        let accepted = tokio::spawn(async move { accepting.accept(&[&task], Uuid::nil()).await.unwrap() });
+        let accepted =
+            tokio::spawn(async move { accepting.accept(&[&task], Uuid::nil(), LOCK_WAIT).await.unwrap() });
         waiting(world, 1).await;
         let deleted = tokio::spawn(async move { store.delete_account(tenant_id, &blog2()).await.unwrap() });
         waiting(world, 2).await;
@@ -63,14 +64,15 @@ async fn what_comes_during_a_delete_sees_the_group_without_the_account() {
         let (tenant_id, first) = (world.tenant.tenant_id, task.clone());
         let deleted = tokio::spawn(async move { store.delete_account(tenant_id, &blog2()).await.unwrap() });
         waiting(world, 1).await;
-        let accepted = tokio::spawn(async move { accepting.accept(&[&first], Uuid::nil()).await.unwrap() });
+        let accepted =
+            tokio::spawn(async move { accepting.accept(&[&first], Uuid::nil(), LOCK_WAIT).await.unwrap() });
         waiting(world, 2).await;
         held.rollback().await.unwrap();
         assert_eq!(within("deleting", deleted).await.unwrap(), AccountDeleted::Done);
         // Its snapshot is older than the delete, so it has to ask again.
         let accepted = within("accepting", accepted).await.unwrap();
         assert!(matches!(&accepted[0], Admitted::Unseen), "{accepted:?}");
-        let again = world.store.accept(&[&task], Uuid::nil()).await.unwrap();
+        let again = world.store.accept(&[&task], Uuid::nil(), LOCK_WAIT).await.unwrap();
         let Admitted::Created { members, .. } = &again[0] else { panic!("{again:?}") };
         assert_eq!(members.iter().map(AccountKey::account_id).collect::<Vec<_>>(), ["blog1"]);
     })
@@ -84,7 +86,8 @@ async fn a_group_without_an_account_hides_nothing_that_is_being_accepted_from_it
         let task = world.new_task("a", BOTH);
         let (accepting, store) = (world.store.clone(), world.store.clone());
         let tenant_id = world.tenant.tenant_id;
-        let accepted = tokio::spawn(async move { accepting.accept(&[&task], Uuid::nil()).await.unwrap() });
+        let accepted =
+            tokio::spawn(async move { accepting.accept(&[&task], Uuid::nil(), LOCK_WAIT).await.unwrap() });
         waiting(world, 1).await;
         // First out of its group, then deleted: the group holds it no more, the article does.
         let deleted = tokio::spawn(async move {

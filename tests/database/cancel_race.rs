@@ -7,26 +7,33 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 
-use crate::harness::{Api, World, article_with, at_once, eventually, in_world};
+use crate::harness::{Api, World, article_with, at_once, eventually, in_world, within};
 
 const ARTICLES: usize = 1_000;
 /// Articles that are under way together: of many more, a loaded machine sends some away with 503, which is right.
 const WAVE: usize = 20;
+const LOOKS_MAX: usize = 6;
 const ACCOUNTS: [&str; 3] = ["one", "two", "three"];
 
 fn names(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|one| one["account_id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Publishes a wave, and cancels each of it at its moment: after so many looks at the task as chance says.
+/// Publishes a wave, and cancels each of it at its moment: after so many looks at the task as chance says, or if that is the most,
+/// once some of it is public.
 async fn wave(api: &Api, first: usize, chance: &mut StdRng) -> Vec<(String, Value)> {
-    let moments = (first..first + WAVE).map(|n| (n, chance.random_range(0..6))).collect::<Vec<_>>();
+    let moments = (first..first + WAVE).map(|n| (n, chance.random_range(0..=LOOKS_MAX))).collect::<Vec<_>>();
     at_once(moments.into_iter().map(|(n, looks)| {
         let (api, external_id) = (api.clone(), format!("post-{n}"));
         async move {
             api.publish(&article_with(&external_id, json!({"group_code": "three"}))).await.ok();
-            for _ in 0..looks {
-                api.task(&external_id).await.ok();
+            if looks == LOOKS_MAX {
+                let looking = async { while api.task(&external_id).await.ok()["counts"]["success"] == 0 {} };
+                within("some of it is public", looking).await;
+            } else {
+                for _ in 0..looks {
+                    api.task(&external_id).await.ok();
+                }
             }
             let reply = api.act(&external_id, "cancel", &json!({})).await;
             let answer = if reply.status == 409 {
@@ -98,8 +105,7 @@ async fn every_answer_says_what_is_live_cancelled_and_in_flight_and_afterwards_i
         }
         // No page but those of what is public: nothing that was cancelled is there under another name.
         assert_eq!(public, [0, 1, 2].map(|at| pages[at].len()));
-        // Each was met; how often, is up to the machine.
-        assert!(said.iter().all(|n| *n >= 10), "cancelled, live, in flight: {said:?}");
+        assert!(said.iter().all(|n| *n >= 50), "cancelled, live, in flight: {said:?}");
     })
     .await;
 }

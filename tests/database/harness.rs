@@ -163,6 +163,9 @@ pub(crate) const ONE: &str = "one";
 /// The group without accounts.
 pub(crate) const EMPTY: &str = "empty";
 
+/// How long accepting waits for a lock, where a test asks for it: longer than to find that two wait in a circle.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(2);
+
 impl World {
     async fn on(url: &str) -> Self {
         let clock = Arc::new(TestClock::seeded(7));
@@ -323,7 +326,8 @@ impl World {
 
     /// Accepts articles without a service.
     pub(crate) async fn accept(&self, tasks: &[NewTask]) {
-        let admitted = self.store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil()).await.unwrap();
+        let admitted =
+            self.store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil(), LOCK_WAIT).await.unwrap();
         assert!(admitted.iter().all(|one| matches!(one, Admitted::Created { .. })), "{admitted:?}");
     }
 

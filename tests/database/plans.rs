@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use publish_ingest::store::{Admitted, Queue, Store, TaskFilters};
+use publish_ingest::store::{Admitted, Queue, SandboxAsk, SandboxAsks, SandboxServed, Store, TaskFilters};
 use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
 use sqlx::Executor;
@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
 use crate::claims::success;
-use crate::harness::{BOTH, ONE, World, eventually, in_world, limits, settler_on};
+use crate::harness::{BOTH, LOCK_WAIT, ONE, World, eventually, in_world, limits, settler_on};
 use crate::leases::{entry, note};
 
 /// A page has 8 KiB: so many are touched by a few rows and indexes of a few levels, and by no scan of a table.
@@ -89,7 +89,7 @@ async fn a_plan_made_on_young_tables_serves_on_full_ones() {
         let lives = async |name: &str, count: i32| {
             let tasks =
                 (0..count).map(|n| world.new_task(&format!("{name}-{n:02}"), ONE)).collect::<Vec<_>>();
-            store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil()).await.unwrap();
+            store.accept(&tasks.iter().collect::<Vec<_>>(), Uuid::nil(), LOCK_WAIT).await.unwrap();
             let claimed = store.claim(tenant_id, &limits("w")).await.unwrap();
             assert_eq!(claimed.len(), tasks.len());
             for one in &claimed {
@@ -125,9 +125,41 @@ async fn an_article_whose_content_stands_in_many_of_other_groups_touches_no_more
             .await
             .unwrap();
         told(&mut connection).await;
-        let accept = async |store: &Store| store.accept(&[&copy], Uuid::nil()).await.unwrap();
+        let accept = async |store: &Store| store.accept(&[&copy], Uuid::nil(), LOCK_WAIT).await.unwrap();
         let (admitted, touched) = touched(world, accept).await;
         assert!(matches!(&admitted[..], [Admitted::Created { same_content_as: None, .. }]), "{admitted:?}");
+        assert!(touched < FEW, "{touched} buffers");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_to_the_sandbox_touches_no_other_account_where_few_were_counted() {
+    in_world(async |world: &World| {
+        world.store.close().await;
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute("VACUUM ANALYZE").await.unwrap();
+        let accounts = "WITH made AS (
+                INSERT INTO accounts (tenant_id, platform, account_id, display_name, settings, created_at, updated_at)
+                SELECT tenant_id, 'sandbox', 'box' || n, 'Box', '{}', now(), now()
+                FROM tenants CROSS JOIN generate_series(1, 10000) AS n WHERE name = 'acme'
+                RETURNING tenant_id, platform, account_id)
+            INSERT INTO lanes (tenant_id, platform, account_id, max_in_flight, min_interval, free_at)
+            SELECT tenant_id, platform, account_id, 4, '0', now() FROM made";
+        connection.execute(accounts).await.unwrap();
+        told(&mut connection).await;
+        let tenant_id = world.tenant.tenant_id;
+        let ask = SandboxAsk {
+            tenant_id,
+            account_id: "box1".to_owned(),
+            marker: "m".to_owned(),
+            external_id: "a".to_owned(),
+            request_id: "r".to_owned(),
+            what: SandboxAsks::Draft("T".to_owned(), "{}".to_owned()),
+        };
+        let serve = async |store: &Store| store.sandbox_serve(tenant_id, &[ask]).await.unwrap();
+        let (served, touched) = touched(world, serve).await;
+        assert!(matches!(served[..], [Some(SandboxServed::Drafted(Some(_)))]), "{served:?}");
         assert!(touched < FEW, "{touched} buffers");
     })
     .await;

@@ -10,7 +10,7 @@ use sqlx::Connection as _;
 use sqlx::postgres::PgConnection;
 use uuid::Uuid;
 
-use crate::harness::{EMPTY, ONE, Reply, World, article_with, at_once, in_world, within};
+use crate::harness::{EMPTY, LOCK_WAIT, ONE, Reply, World, article_with, at_once, in_world, within};
 
 /// How long a change of a limit takes to hold on every node, in seconds.
 const HOLDS: i64 = 5;
@@ -305,7 +305,8 @@ async fn a_batch_takes_from_its_share_what_it_stores_and_no_more() {
         assert_eq!(grant(share, 1).await, (6, 100));
         let named = |ids: &[&str]| ids.iter().map(|id| limited(world, id)).collect::<Vec<_>>();
         let accept = async |tasks: &[NewTask], share| {
-            let admitted = world.store.accept(&tasks.iter().collect::<Vec<_>>(), share).await.unwrap();
+            let admitted =
+                world.store.accept(&tasks.iter().collect::<Vec<_>>(), share, LOCK_WAIT).await.unwrap();
             admitted
                 .iter()
                 .map(|one| match one {
@@ -369,7 +370,7 @@ async fn who_takes_a_share_back_waits_for_what_is_being_accepted_out_of_it() {
         let tasks = [limited(world, "a"), limited(world, "b"), limited(world, "c")];
         let store = world.store.clone();
         let accepting =
-            tokio::spawn(async move { store.accept(&tasks.iter().collect::<Vec<_>>(), share).await.unwrap() });
+            tokio::spawn(async move { store.accept(&tasks.iter().collect::<Vec<_>>(), share, LOCK_WAIT).await.unwrap() });
         world.until(waiting, 1).await;
         let store = Store::open(&world.url, 1, world.shared_clock()).unwrap();
         let taker = store.clone();

@@ -17,6 +17,10 @@ use crate::turns::Wake;
 /// How long a batch is tried while the database cannot be reached; then nobody waits for it any more.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
+/// How long a statement waits for a lock. Then its part of the batch is halved, and the halves, until who needs the lock is alone:
+/// seven times for the largest batch, which [`PATIENCE`] has room for.
+const LOCK_WAIT: Duration = Duration::from_millis(100);
+
 /// The pause before a batch is sent again to a database that could not be reached.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -33,7 +37,8 @@ struct Part {
 impl Part {
     fn halves(mut self) -> [Self; 2] {
         let rest = self.places.split_off(self.places.len() / 2);
-        [Self { places: rest, unseen: self.unseen }, self]
+        let unseen = self.unseen;
+        [self, Self { places: rest, unseen }]
     }
 
     /// The places by article, sorted by (tenant, `external_id`): one of each goes into the statement, the others of the
@@ -79,7 +84,7 @@ impl Writer {
             }
             let articles = part.by_article(&batch.tasks);
             let tasks = articles.iter().map(|places| &batch.tasks[places[0]]).collect::<Vec<_>>();
-            match self.store.accept(&tasks, share.id).await {
+            match self.store.accept(&tasks, share.id, LOCK_WAIT).await {
                 Ok(admitted) => {
                     fault::point("accept.committed", "");
                     let unseen = admitted.iter().any(|one| matches!(one, Admitted::Unseen));
