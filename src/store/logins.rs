@@ -4,10 +4,13 @@
 //! is left. A publication becomes `login_expired` only under its lane's lock while the lane says so, and a renewal takes
 //! that lock, so what a renewal finds is all that waits.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 use uuid::Uuid;
 
 use super::{Move, Store, StoreError, Telling};
+use crate::retry::interval;
 use crate::task::state::Status;
 
 /// The error of a publication that was due while its account's login was known to be expired.
@@ -100,13 +103,23 @@ impl Store {
         Ok(0)
     }
 
-    /// When the earliest account that has something due is free again, from now on, if its pace alone holds it up, its
-    /// platform's wish for a pause, or a day that is full.
-    pub async fn next_free(&self, tenant_id: Uuid) -> Result<Option<TimeDelta>, StoreError> {
+    /// When the earliest account that has something due within `horizon` is free again, from now on, if its pace alone holds
+    /// it up, its platform's wish for a pause, or a day that is full.
+    pub async fn next_free(
+        &self,
+        tenant_id: Uuid,
+        horizon: Duration,
+    ) -> Result<Option<TimeDelta>, StoreError> {
         let seconds = sqlx::query_scalar!(
-            r#"WITH RECURSIVE due AS (
+            r#"WITH RECURSIVE early AS MATERIALIZED (
+                -- As for a claim: few are due, or each account is looked at.
+                SELECT platform, account_id, due_at FROM publications
+                WHERE tenant_id = $1 AND status = 'submitted' AND fence >= 0
+                    AND due_at <= now() + $2::interval + $3::interval
+                ORDER BY tenant_id, due_at LIMIT 129
+            ), due AS (
                 (SELECT platform, account_id, due_at FROM publications
-                WHERE tenant_id = $1 AND status = 'submitted'
+                WHERE tenant_id = $1 AND status = 'submitted' AND (SELECT count(*) FROM early) > 128
                 ORDER BY tenant_id, platform, account_id, due_at LIMIT 1)
                 UNION ALL
                 SELECT n.platform, n.account_id, n.due_at FROM due CROSS JOIN LATERAL (
@@ -117,11 +130,14 @@ impl Store {
             )
             SELECT min(extract(epoch FROM greatest(due.due_at, l.free_at, full_until(l.daily_limit, l.day, l.day_count,
                 l.time_zone, now() + $2::interval)) - now() - $2::interval))::float8 AS "wait"
-            FROM due JOIN lanes l
-                ON l.tenant_id = $1 AND l.platform = due.platform AND l.account_id = due.account_id
+            FROM (
+                SELECT platform, account_id, min(due_at) AS due_at FROM (SELECT * FROM early UNION ALL SELECT * FROM due) e
+                GROUP BY 1, 2) due
+            JOIN lanes l ON l.tenant_id = $1 AND l.platform = due.platform AND l.account_id = due.account_id
             WHERE NOT l.pull AND l.in_flight < l.max_in_flight AND l.login_state = 'active'"#,
             tenant_id,
             self.clock.skew() as _,
+            interval(horizon) as _,
         )
         .fetch_one(&self.pool)
         .await?;

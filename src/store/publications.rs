@@ -94,9 +94,20 @@ impl Store {
     #[expect(clippy::too_many_lines, reason = "one statement, which reads best in one piece")]
     pub async fn claim(&self, tenant_id: Uuid, limits: &ClaimLimits) -> Result<Vec<Claimed>, StoreError> {
         let rows = sqlx::query!(
-            r#"WITH RECURSIVE due AS (
+            r#"WITH RECURSIVE early AS MATERIALIZED (
+                -- What is due, if a claim takes all of it: then nobody is looked at who has something later.
+                (SELECT platform, account_id, false AS asks FROM publications
+                WHERE tenant_id = $1 AND status = 'submitted' AND fence >= 0 AND due_at <= now() + $4::interval
+                ORDER BY tenant_id, due_at LIMIT 129)
+                UNION ALL
+                (SELECT platform, account_id, true FROM publications
+                WHERE tenant_id = $1 AND status = 'running' AND lease_until IS NULL AND fence >= 0
+                    AND due_at <= now() + $4::interval
+                ORDER BY tenant_id, due_at LIMIT 129)
+            ), due AS (
+                -- If not, from account to account, however much waits for one that takes nothing.
                 (SELECT platform, account_id, due_at FROM publications
-                WHERE tenant_id = $1 AND status = 'submitted'
+                WHERE tenant_id = $1 AND status = 'submitted' AND (SELECT count(*) FROM early WHERE NOT asks) > 128
                 ORDER BY tenant_id, platform, account_id, due_at LIMIT 1)
                 UNION ALL
                 SELECT n.platform, n.account_id, n.due_at FROM due CROSS JOIN LATERAL (
@@ -107,6 +118,7 @@ impl Store {
             ), awaited AS (
                 (SELECT platform, account_id, due_at FROM publications
                 WHERE tenant_id = $1 AND status = 'running' AND lease_until IS NULL
+                    AND (SELECT count(*) FROM early WHERE asks) > 128
                 ORDER BY tenant_id, platform, account_id, due_at LIMIT 1)
                 UNION ALL
                 SELECT n.platform, n.account_id, n.due_at FROM awaited CROSS JOIN LATERAL (
@@ -121,6 +133,8 @@ impl Store {
                     l.daily_limit - t.day_count AS left_today
                 FROM (
                     SELECT platform, account_id, bool_or(asks) AS asks FROM (
+                        SELECT * FROM early
+                        UNION ALL
                         SELECT platform, account_id, false AS asks FROM due WHERE due_at <= now() + $4::interval
                         UNION ALL
                         SELECT platform, account_id, true FROM awaited WHERE due_at <= now() + $4::interval) w

@@ -190,7 +190,7 @@ impl Worker {
 
     /// How long a tenant rests of whom nothing could be claimed: until an account's pace allows it.
     async fn rest(&self, tenant_id: Uuid) -> Result<Duration, StoreError> {
-        let free = self.store.next_free(tenant_id).await?.and_then(|wait| wait.to_std().ok());
+        let free = self.store.next_free(tenant_id, REST_MOST).await?.and_then(|wait| wait.to_std().ok());
         Ok(free.unwrap_or(REST_MOST).clamp(REST_MIN, REST_MOST))
     }
 

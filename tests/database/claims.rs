@@ -155,6 +155,43 @@ async fn nothing_is_claimed_before_it_is_due_and_the_longest_due_goes_first() {
     .await;
 }
 
+#[tokio::test]
+async fn what_is_due_is_found_behind_more_of_another_account_than_a_claim_takes() {
+    const MANY: usize = 150;
+    in_world(async |world: &World| {
+        let tenant_id = world.tenant.tenant_id;
+        world.account(tenant_id, "blog2", i32::try_from(MANY).unwrap(), TimeDelta::zero()).await;
+        world.group(tenant_id, "two", &["blog2"]).await;
+        let settler = world.settler();
+        let awaits = |one: &Claimed, wait| Move {
+            wait: Some(wait),
+            ..Move::new(one.tenant_id, (one.publication_id, one.fence), (Status::Running, Status::Running))
+        };
+        let asked_of_platforms = async |count: usize, wait| {
+            let mut claimed = 0;
+            for _ in 0..3 {
+                for one in world.claim("w").await {
+                    assert!(settler.settle(awaits(&one, wait)).await);
+                    claimed += 1;
+                }
+            }
+            assert_eq!(claimed, count);
+        };
+        accept_many(world, tenant_id, "two", MANY).await;
+        asked_of_platforms(MANY, TimeDelta::minutes(60)).await;
+        world.accept(&[world.new_task("asked", ONE)]).await;
+        asked_of_platforms(1, TimeDelta::minutes(61)).await;
+        world.execute("UPDATE lanes SET free_at = 'infinity' WHERE account_id = 'blog2'").await;
+        world.advance(2 * 3600);
+        assert_eq!(world.claim("w").await.iter().map(|one| &one.external_id).collect::<Vec<_>>(), ["asked"]);
+        let waiting = (0..MANY).map(|n| world.new_task(&format!("waiting-{n}"), "two"));
+        world.accept(&waiting.collect::<Vec<_>>()).await;
+        world.accept(&[world.new_task("new", ONE)]).await;
+        assert_eq!(world.claim("w").await.iter().map(|one| &one.external_id).collect::<Vec<_>>(), ["new"]);
+    })
+    .await;
+}
+
 /// Claims, and notes whose turn it was.
 struct Noting {
     store: Store,

@@ -178,7 +178,7 @@ async fn a_full_day_ends_at_the_accounts_own_midnight_and_everyone_knows_when() 
             assert!(settler.settle(success(&one)).await);
         }
         assert_eq!((taken(world).await, world.claim("w").await.len()), (1, 0));
-        let wait = world.store.next_free(tenant_id).await.unwrap().unwrap();
+        let wait = world.store.next_free(tenant_id, std::time::Duration::ZERO).await.unwrap().unwrap();
         assert!((wait - (midnight - world.clock_now())).abs() < TimeDelta::seconds(5), "{wait}");
         let api = world.start().await;
         let account = api.get("/accounts/static_site/blog1").await.ok();

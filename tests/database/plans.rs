@@ -16,6 +16,9 @@ use crate::leases::{entry, note};
 /// A page has 8 KiB: so many are touched by a few rows and indexes of a few levels, and by no scan of a table.
 pub(crate) const FEW: i64 = 400;
 
+/// How far a tenant looks ahead of whom nothing could be claimed.
+const SOON: Duration = Duration::from_secs(5);
+
 /// What one article may touch on its way, in four statements and all that they write: seen were 213, and 360 by plans
 /// that walk a tenant's rows.
 pub(crate) const LIFE: i64 = 280;
@@ -76,6 +79,29 @@ pub(crate) const FINISHED: &str = "
     UPDATE feeds SET position = position + 20000 WHERE tenant_id IN (SELECT tenant_id FROM seed);
     SET session_replication_role = origin;
     DROP TABLE seed";
+
+/// Ten thousand accounts of the sandbox.
+const BOXES: &str = "WITH made AS (
+        INSERT INTO accounts (tenant_id, platform, account_id, display_name, settings, created_at, updated_at)
+        SELECT tenant_id, 'sandbox', 'box' || n, 'Box', '{}', now(), now()
+        FROM tenants CROSS JOIN generate_series(1, 10000) AS n WHERE name = 'acme'
+        RETURNING tenant_id, platform, account_id)
+    INSERT INTO lanes (tenant_id, platform, account_id, max_in_flight, min_interval, free_at)
+    SELECT tenant_id, platform, account_id, 4, '0', now() FROM made";
+
+/// An article for each of those accounts, for next year.
+const LATER: &str = "CREATE TEMP TABLE later AS
+        SELECT n, tenant_id, gen_random_uuid() AS task_id, now() + interval '300 days' AS at
+        FROM tenants, generate_series(1, 10000) n WHERE name = 'acme';
+    INSERT INTO tasks (tenant_id, external_id, task_id, group_code, fingerprint, digests, publish_at, draft, drafts, open,
+            created_at, submitted_at)
+        SELECT tenant_id, 'later-' || n, task_id, 'one', sha256(n::text::bytea), sha256('') || sha256(''), at, false, 0, 1,
+            now(), now() FROM later;
+    INSERT INTO articles (tenant_id, task_id, title, content_html, tags, metadata)
+        SELECT tenant_id, task_id, 'Later', '<p>later</p>', '[]', '{}' FROM later;
+    INSERT INTO publications (tenant_id, publication_id, task_id, platform, account_id, position, status, due_at, updated_at)
+        SELECT tenant_id, gen_random_uuid(), task_id, 'sandbox', 'box' || n, 1, 'submitted', at, now() FROM later;
+    DROP TABLE later";
 
 #[tokio::test]
 async fn a_plan_made_on_young_tables_serves_on_full_ones() {
@@ -139,14 +165,7 @@ async fn a_request_to_the_sandbox_touches_no_other_account_where_few_were_counte
         world.store.close().await;
         let mut connection = world.pool.acquire().await.unwrap();
         connection.execute("VACUUM ANALYZE").await.unwrap();
-        let accounts = "WITH made AS (
-                INSERT INTO accounts (tenant_id, platform, account_id, display_name, settings, created_at, updated_at)
-                SELECT tenant_id, 'sandbox', 'box' || n, 'Box', '{}', now(), now()
-                FROM tenants CROSS JOIN generate_series(1, 10000) AS n WHERE name = 'acme'
-                RETURNING tenant_id, platform, account_id)
-            INSERT INTO lanes (tenant_id, platform, account_id, max_in_flight, min_interval, free_at)
-            SELECT tenant_id, platform, account_id, 4, '0', now() FROM made";
-        connection.execute(accounts).await.unwrap();
+        connection.execute(BOXES).await.unwrap();
         told(&mut connection).await;
         let tenant_id = world.tenant.tenant_id;
         let ask = SandboxAsk {
@@ -208,6 +227,35 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
 }
 
 #[tokio::test]
+async fn a_claim_looks_at_no_account_that_has_something_later() {
+    in_world(async |world: &World| {
+        let tenant_id = world.tenant.tenant_id;
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute("VACUUM ANALYZE").await.unwrap();
+        connection.execute(BOXES).await.unwrap();
+        connection.execute(LATER).await.unwrap();
+        world.accept(&[world.new_task("new", ONE)]).await;
+        world.store.close().await;
+        told(&mut connection).await;
+        for analyzed in [false, true] {
+            if analyzed {
+                connection.execute("ANALYZE").await.unwrap();
+                told(&mut connection).await;
+            }
+            let (claimed, buffers) =
+                touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap())
+                    .await;
+            assert_eq!(claimed.len(), usize::from(!analyzed));
+            assert!(buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
+            let (free, buffers) =
+                touched(world, async |store: &Store| store.next_free(tenant_id, SOON).await.unwrap()).await;
+            assert!(free.is_none() && buffers < FEW, "next free: {buffers} buffers, analyzed: {analyzed}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_parked_account_costs_what_expires_and_no_more() {
     const DUE: usize = 40;
     in_world(async |world: &World| {
@@ -230,7 +278,7 @@ async fn a_parked_account_costs_what_expires_and_no_more() {
             touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap()).await;
         assert!(claimed.is_empty() && buffers < FEW, "claim: {buffers} buffers");
         let (free, buffers) =
-            touched(world, async |store: &Store| store.next_free(tenant_id).await.unwrap()).await;
+            touched(world, async |store: &Store| store.next_free(tenant_id, SOON).await.unwrap()).await;
         assert!(free.is_none() && buffers < FEW, "next free: {buffers} buffers");
         let (expired, buffers) =
             touched(world, async |store: &Store| store.expire_due(tenant_id, telling).await.unwrap()).await;
@@ -284,7 +332,7 @@ async fn a_full_day_costs_nothing_however_much_waits_for_its_end() {
                     .await;
             assert!(claimed.is_empty() && buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
             let (free, buffers) =
-                touched(world, async |store: &Store| store.next_free(tenant_id).await.unwrap()).await;
+                touched(world, async |store: &Store| store.next_free(tenant_id, SOON).await.unwrap()).await;
             assert!(free.is_some() && buffers < FEW, "next free: {buffers} buffers, analyzed: {analyzed}");
         }
         // Nothing had a slot of that day, so it is taken back.

@@ -328,7 +328,10 @@ async fn no_worker_takes_what_a_robot_fetches() {
             .await;
         let claimed = world.claim("w").await;
         assert_eq!(claimed.iter().map(|one| one.external_id.as_str()).collect::<Vec<_>>(), ["page"]);
-        assert_eq!(world.store.next_free(world.tenant.tenant_id).await.unwrap(), None);
+        assert_eq!(
+            world.store.next_free(world.tenant.tenant_id, std::time::Duration::from_secs(5)).await.unwrap(),
+            None
+        );
         let api = world.start().await;
         let first = claim(&api, 1).await;
         world.advance(LEASE + 1);
