@@ -31,7 +31,8 @@ mod stream;
 mod watched;
 
 pub use limits::{
-    ABANDONED_MAX, BODY_RATE_MIN_BYTES, HEAD_MAX_BYTES, HEADERS_MAX, Limits, REQUESTS_MAX, STREAMS_MAX,
+    ABANDONED_MAX, BODY_MAX_BYTES, BODY_RATE_MIN_BYTES, HEAD_MAX_BYTES, HEADERS_MAX, Limits, REQUESTS_MAX,
+    STREAMS_MAX,
 };
 pub use places::{Places, network};
 pub use progress::Progress;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Bad, Size, timeout};
-use crate::inbound::Limits;
+use crate::inbound::{BODY_MAX_BYTES, Limits};
 
-/// The least memory for bodies, in bytes: two of the largest batches, or two who send one would keep each other out.
-const BODY_MEMORY_MIN_BYTES: usize = 64 * 1024 * 1024;
+/// The least memory for bodies, in bytes: two of the largest, or two who send one would keep each other out.
+const BODY_MEMORY_MIN_BYTES: usize = 2 * BODY_MAX_BYTES;
 
 /// How much callers may take, as it was given.
 #[derive(Debug, Clone, Args)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
@@ -21,14 +21,12 @@ use super::problem::{Kind, Problem, ProblemDocument, body_errors};
 use super::publish::{Answered, PublishAnswer, check_callback};
 use crate::account::GroupCode;
 use crate::article::{BatchArticle, ExternalId, Submission};
+use crate::inbound::BODY_MAX_BYTES;
 use crate::task::accept::{Acceptance, Acceptor, NotAccepted, Sender};
 use crate::tenant::Scope;
 
 /// The most articles in one call: a few statements of the writers, answered within a second or two.
 const ARTICLES_MAX: usize = 500;
-
-/// The largest body, in bytes: half of what may wait to be written.
-const BODY_MAX_BYTES: usize = 32 * 1024 * 1024;
 
 /// How long the articles of one call may wait for the database, in all. What was not stored by then is answered as
 /// unavailable; the callers' clients commonly give up after 30 s.
@@ -113,6 +111,10 @@ pub(super) async fn publish_batch(
     caller.need(Scope::Publish)?;
     no_idempotency_key(&headers)?;
     let body = json_body(&headers, body, BODY_MAX_BYTES).await?;
+    let begun = state.clock.instant();
+    // As it came it takes little; its articles, one by one, take more.
+    let place = tokio::time::timeout(WITHIN, state.bounds.batches.acquire()).await;
+    let _place = place.ok().and_then(Result::ok).ok_or_else(Problem::unavailable)?;
     let mut batch = Batch { answers: Vec::new(), waiting: Vec::new() };
     for (index, item) in list_body::items(&body, "articles", ARTICLES_MAX)?.into_iter().enumerate() {
         let parsed = parse(&state, item);
@@ -126,7 +128,7 @@ pub(super) async fn publish_batch(
     }
     // Every article has its own copy now.
     drop(body);
-    let answers = batch.accept(&state, &caller).await;
+    let answers = batch.accept(&state, &caller, begun).await;
     caller.tell_quota(state.acceptor.quota(caller.tenant_id), state.clock.now());
     Ok(respond(answers, &request_id))
 }
@@ -183,12 +185,16 @@ struct Known {
 }
 
 impl Batch {
-    /// Hands all in, and waits for what becomes of each.
+    /// Hands all in, and waits for what becomes of each, [`WITHIN`] its time since it `begun`.
     ///
     /// Of an `external_id` that stands more than once, the later ones wait for the first that is stored: whichever a
     /// writer took first would be the new one otherwise.
-    async fn accept(mut self, state: &AppState, caller: &Caller) -> Vec<Result<Answered, Problem>> {
-        let begun = state.clock.instant();
+    async fn accept(
+        mut self,
+        state: &AppState,
+        caller: &Caller,
+        begun: Instant,
+    ) -> Vec<Result<Answered, Problem>> {
         let (mut known, sender) = (Known::default(), Arc::new(caller.sender()));
         while !self.waiting.is_empty() {
             let turn = self.turn(&known);

@@ -21,6 +21,9 @@ pub(super) const HEADER_LIST_MAX_BYTES: u32 = 32 * 1024;
 /// come over HTTP/2 alone, at some KiB each.
 pub const REQUESTS_MAX: usize = 4_096;
 
+/// The largest body, in bytes: a batch of 500 articles of usual size.
+pub const BODY_MAX_BYTES: usize = 32 * 1024 * 1024;
+
 /// The slowest that a body may come in the long run, in bytes a second: a weak mobile uplink.
 pub const BODY_RATE_MIN_BYTES: u32 = 64 * 1024;
 
@@ -62,7 +65,7 @@ pub struct Limits {
     pub body_within: Duration,
     /// How long a caller may leave an answer untaken.
     pub answer_within: Duration,
-    /// The bodies in memory at once, in bytes, without the first 32 KiB of each; two of the largest batches at least.
+    /// The bodies in memory at once, in bytes, without the first 32 KiB of each; two of [`BODY_MAX_BYTES`] at least.
     pub body_memory_bytes: usize,
 }
 

@@ -2,12 +2,15 @@
 //! others so long that only that one can have done what is seen.
 
 use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use crate::api::article;
 use crate::program::{Dev, Folder, LIMIT, eventually};
@@ -266,6 +269,41 @@ async fn bodies_in_memory_have_a_limit_together() {
         answer.starts_with("HTTP/1.1 200")
     })
     .await;
+    assert!(dev.stop(Signal::TERM).await.0.success());
+}
+
+#[tokio::test]
+async fn what_many_batches_at_once_hold_does_not_grow_with_their_number() {
+    const BATCHES: usize = 100;
+    const GROWTH_MAX_KIB: u64 = 64 * 1024;
+    let folder = Folder::new();
+    let dev = Dev::start(&folder, &[("PUBLISH_LOG", "error")]).await;
+    let articles = (0..500).map(|n| {
+        let mut article = article(&format!("post-{n}"));
+        article["group_code"] = "nobody".into();
+        article
+    });
+    let body = serde_json::json!({"articles": articles.collect::<Vec<_>>()}).to_string();
+    let length = format!("connection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    let batch: Arc<str> = (post(&dev, "/publish/batch", &length) + &body).into();
+    let before = dev.memory_kib();
+    let mut batches = (0..BATCHES).fold(JoinSet::new(), |mut batches, _| {
+        let (url, batch) = (dev.url.clone(), batch.clone());
+        batches.spawn(async move { answer(&url, &batch).await });
+        batches
+    });
+    let (mut most, mut looks) = (before, tokio::time::interval(Duration::from_millis(10)));
+    loop {
+        tokio::select! {
+            done = batches.join_next() => match done {
+                // On a slow machine some have waited long enough.
+                Some(answer) => assert!(["200", "503"].contains(&&answer.unwrap()[9..12])),
+                None => break,
+            },
+            _ = looks.tick() => most = most.max(dev.memory_kib()),
+        }
+    }
+    assert!(most - before < GROWTH_MAX_KIB, "{before} KiB, then {most} KiB");
     assert!(dev.stop(Signal::TERM).await.0.success());
 }
 
