@@ -131,15 +131,22 @@ impl Store {
     ) -> Result<Vec<AccountRow>, StoreError> {
         let accounts = sqlx::query_as!(
             AccountRow,
-            r#"SELECT a.platform, a.account_id, a.display_name, a.settings,
-                extract(epoch FROM l.min_interval)::bigint AS "min_interval_seconds!", l.max_in_flight, l.daily_limit,
-                l.time_zone, l.login_state, a.credentials_sealed IS NOT NULL AS "credentials_set!", a.created_at,
-                a.updated_at, greatest(CASE WHEN l.parked_until > now() + $4::interval THEN l.parked_until END,
+            r#"SELECT a.platform AS "platform!", a.account_id AS "account_id!", a.display_name AS "display_name!",
+                a.settings AS "settings!", extract(epoch FROM l.min_interval)::bigint AS "min_interval_seconds!",
+                l.max_in_flight AS "max_in_flight!", l.daily_limit, l.time_zone AS "time_zone!",
+                l.login_state AS "login_state!", a.credentials_sealed IS NOT NULL AS "credentials_set!",
+                a.created_at AS "created_at!", a.updated_at AS "updated_at!",
+                greatest(CASE WHEN l.parked_until > now() + $4::interval THEN l.parked_until END,
                     full_until(l.daily_limit, l.day, l.day_count, l.time_zone, now() + $4::interval)) AS parked_until
-            FROM accounts a JOIN lanes l
+            FROM (
+                -- One plan serves for one and for all, and reads no more than that.
+                SELECT * FROM accounts WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
+                UNION ALL SELECT * FROM accounts WHERE tenant_id = $1 AND $2::text IS NULL) a
+            JOIN (
+                SELECT * FROM lanes WHERE tenant_id = $1 AND platform = $2 AND account_id = $3
+                UNION ALL SELECT * FROM lanes WHERE tenant_id = $1 AND $2::text IS NULL) l
                 ON l.tenant_id = a.tenant_id AND l.platform = a.platform AND l.account_id = a.account_id
-            WHERE a.tenant_id = $1 AND a.hidden_at IS NULL
-                AND ($2::text IS NULL OR (a.platform = $2 AND a.account_id = $3))
+            WHERE a.hidden_at IS NULL
             ORDER BY a.tenant_id, a.platform, a.account_id"#,
             tenant_id,
             key.map(AccountKey::platform),

@@ -52,11 +52,14 @@ impl Store {
         code: Option<&GroupCode>,
     ) -> Result<Vec<GroupRow>, StoreError> {
         let rows = sqlx::query!(
-            r#"SELECT g.group_code, g.title, g.created_at, g.updated_at, (
+            r#"SELECT g.group_code AS "group_code!", g.title AS "title!", g.created_at AS "created_at!", g.updated_at AS "updated_at!", (
                 SELECT json_agg(json_build_array(m.platform, m.account_id) ORDER BY m.position) FROM group_members m
                 WHERE m.tenant_id = g.tenant_id AND m.group_code = g.group_code
             ) AS "accounts: Json<Vec<(String, String)>>"
-            FROM groups g WHERE g.tenant_id = $1 AND ($2::text IS NULL OR g.group_code = $2)
+            FROM (
+                -- One plan serves for one and for all, and reads no more than that.
+                SELECT * FROM groups WHERE tenant_id = $1 AND group_code = $2
+                UNION ALL SELECT * FROM groups WHERE tenant_id = $1 AND $2::text IS NULL) g
             ORDER BY g.tenant_id, g.group_code"#,
             tenant_id,
             code.map(GroupCode::as_str),

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use publish_ingest::store::{Admitted, Queue, SandboxAsk, SandboxAsks, SandboxServed, Store, TaskFilters};
+use publish_ingest::account::AccountKey;
+use publish_ingest::store::{
+    AccountDeleted, Admitted, Queue, SandboxAsk, SandboxAsks, SandboxServed, Store, TaskFilters,
+};
 use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
 use sqlx::Executor;
@@ -222,6 +225,45 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
             .await;
             assert!(buffers < FEW, "who has callbacks due: {buffers} buffers, analyzed: {analyzed}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_account_and_one_group_are_read_and_changed_without_a_look_at_the_others() {
+    const GROUPS: &str = "INSERT INTO groups (tenant_id, group_code, title, created_at, updated_at)
+            SELECT tenant_id, 'group' || n, 'Group', now(), now()
+            FROM tenants, generate_series(1, 2000) n WHERE name = 'acme';
+        INSERT INTO group_members (tenant_id, group_code, platform, account_id, position)
+            SELECT tenant_id, 'group' || n, 'sandbox', 'box' || (n + m), m + 1
+            FROM tenants, generate_series(1, 2000) n, generate_series(0, 9) m WHERE name = 'acme'";
+    in_world(async |world: &World| {
+        world.store.close().await;
+        let mut connection = world.pool.acquire().await.unwrap();
+        connection.execute("VACUUM ANALYZE").await.unwrap();
+        connection.execute(BOXES).await.unwrap();
+        connection.execute(GROUPS).await.unwrap();
+        told(&mut connection).await;
+        let tenant_id = world.tenant.tenant_id;
+        let account = AccountKey::new("sandbox", "box7").unwrap();
+        let group = "group7".parse().unwrap();
+        for analyzed in [false, true] {
+            if analyzed {
+                connection.execute("ANALYZE").await.unwrap();
+                told(&mut connection).await;
+            }
+            let (read, buffers) =
+                touched(world, async |store: &Store| store.account(tenant_id, &account).await.unwrap()).await;
+            assert!(read.is_some() && buffers < FEW, "account: {buffers} buffers, analyzed: {analyzed}");
+            let (read, buffers) =
+                touched(world, async |store: &Store| store.group(tenant_id, &group).await.unwrap()).await;
+            assert!(read.is_some() && buffers < FEW, "group: {buffers} buffers, analyzed: {analyzed}");
+        }
+        let (deleted, buffers) =
+            touched(world, async |store: &Store| store.delete_account(tenant_id, &account).await.unwrap())
+                .await;
+        assert_eq!(deleted, AccountDeleted::Done);
+        assert!(buffers < FEW, "an account is deleted: {buffers} buffers");
     })
     .await;
 }
