@@ -1,16 +1,19 @@
 //! Gathering: what arrives at the same time is written together.
 //!
 //! A [`Gatherer`] holds a bounded queue and a few writers. A writer takes what is there, up to a cap of rows and of
-//! bytes, and writes it in one go; nobody is waited for. Under load the writers are busy, so batches grow by
-//! themselves; alone, a request is written at once. Some writers may be kept for batches that are full: each batch costs
-//! something of its own, so many small ones at once are more work than few large ones.
+//! bytes, and writes it in one go; where nothing else is written, nobody is waited for. Under load the writers are busy, so
+//! batches grow by themselves. Some writers may be kept for batches that are full, or large enough ([`Partial`]): each batch
+//! costs something of its own, so many small ones at once are more work than few large ones.
 //!
 //! Who handed something in may go away: what is in the queue is written all the same.
 
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Sleep;
 use tokio_util::task::TaskTracker;
 
 pub mod fan;
@@ -31,16 +34,46 @@ pub struct Bounds {
     pub writers: usize,
 }
 
-/// How many batches may be written at once without being full, of all gatherers that share it: a further one grows until it is
-/// full, or until one of these is written.
+/// How long a batch that is too small to be written beside another waits to grow: half of what the statement of a usual batch
+/// takes, so that one which takes long holds up nobody.
+const GROWS: Duration = Duration::from_millis(3);
+
+/// Which batches may be written without being full, of all gatherers that share it: another one grows until it is full, or until
+/// one of these is written.
 #[derive(Debug, Clone)]
-pub struct Partial(Arc<Semaphore>);
+pub struct Partial {
+    any: Arc<Semaphore>,
+    beside: Option<Beside>,
+}
+
+/// The place of a batch beside another.
+#[derive(Debug, Clone)]
+struct Beside {
+    place: Arc<Semaphore>,
+    rows: usize,
+}
 
 impl Partial {
-    /// So many.
+    /// So many at once, of any size.
     #[must_use]
     pub fn at_once(batches: usize) -> Self {
-        Self(Arc::new(Semaphore::new(batches)))
+        Self { any: Arc::new(Semaphore::new(batches)), beside: None }
+    }
+
+    /// One of any size, and beside it one of so many rows, or that has waited 3 ms to have them: those whose answers have
+    /// just come ask again one after the other, and the first would go alone.
+    #[must_use]
+    pub fn one_and_one_of(rows: usize) -> Self {
+        Self { beside: Some(Beside { place: Arc::new(Semaphore::new(1)), rows }), ..Self::at_once(1) }
+    }
+
+    /// The place beside another for a batch that has so many rows by now.
+    async fn beside(&self, has: usize, grown: Pin<&mut Sleep>) -> Option<OwnedSemaphorePermit> {
+        let Some(Beside { place, rows }) = &self.beside else { return std::future::pending().await };
+        if has < *rows {
+            grown.await;
+        }
+        place.clone().acquire_owned().await.ok()
     }
 }
 
@@ -84,7 +117,7 @@ impl<T: Send + 'static, R: Send + 'static> Gatherer<T, R> {
         let (queue, waiting) = mpsc::channel(bounds.queue);
         let waiting = Arc::new(Mutex::new(waiting));
         for _ in 0..bounds.writers {
-            tracker.spawn(write_batches(bounds, waiting.clone(), partial.0.clone(), write.clone()));
+            tracker.spawn(write_batches(bounds, waiting.clone(), partial.clone(), write.clone()));
         }
         let semaphore = |kib| Arc::new(Semaphore::new(kib));
         Self { queue, room: semaphore(bounds.queue_kib), half: semaphore(bounds.queue_kib / 2), bounds }
@@ -157,9 +190,9 @@ impl<T, R> Batch<T, R> {
         &mut self,
         bounds: Bounds,
         waiting: &mut mpsc::Receiver<Waiting<T, R>>,
-        partial: &Arc<Semaphore>,
+        partial: &Partial,
     ) -> Option<OwnedSemaphorePermit> {
-        let mut permit = None;
+        let (mut permit, mut grown) = (None, pin!(tokio::time::sleep(GROWS)));
         while !self.is_full(bounds) {
             if let Ok(next) = waiting.try_recv() {
                 self.take(next);
@@ -168,9 +201,11 @@ impl<T, R> Batch<T, R> {
             if permit.is_some() {
                 break;
             }
+            let beside = partial.beside(self.values.len(), grown.as_mut());
             tokio::select! {
                 biased;
-                free = partial.clone().acquire_owned() => permit = Some(free.ok()?),
+                free = partial.any.clone().acquire_owned() => permit = Some(free.ok()?),
+                free = beside => permit = Some(free?),
                 Some(next) = waiting.recv() => self.take(next),
             }
         }
@@ -181,7 +216,7 @@ impl<T, R> Batch<T, R> {
 async fn write_batches<T, R, W, F>(
     bounds: Bounds,
     waiting: Arc<Mutex<mpsc::Receiver<Waiting<T, R>>>>,
-    partial: Arc<Semaphore>,
+    partial: Partial,
     write: W,
 ) where
     W: Fn(Vec<T>) -> F,
@@ -224,10 +259,14 @@ mod tests {
     }
 
     fn held_by(bounds: Bounds) -> Held {
+        held_with(bounds, &Partial::at_once(1))
+    }
+
+    fn held_with(bounds: Bounds, partial: &Partial) -> Held {
         let tracker = TaskTracker::new();
         let (go, begun) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
         let (gate, count) = (go.clone(), begun.clone());
-        let gatherer = Gatherer::start(bounds, &Partial::at_once(1), &tracker, move |batch: Vec<u32>| {
+        let gatherer = Gatherer::start(bounds, partial, &tracker, move |batch: Vec<u32>| {
             let (gate, count) = (gate.clone(), count.clone());
             async move {
                 count.fetch_add(1, Ordering::SeqCst);
@@ -298,6 +337,45 @@ mod tests {
             tokio::task::yield_now().await;
         }
         for (some, size) in [(alone, 1), (three, 4), (fourth, 4), (two, 2)] {
+            for one in some {
+                assert_eq!(one.await.unwrap(), Ok(size));
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_written_beside_another_when_it_is_large_enough_or_has_waited() {
+        let (gatherer, go, begun, _tracker) =
+            held_with(Bounds { writers: 3, ..BOUNDS }, &Partial::one_and_one_of(2));
+        let hand_in = |number: usize| {
+            let hand_in = |_| {
+                let gatherer = gatherer.clone();
+                tokio::spawn(async move { gatherer.submit(0, 1).await })
+            };
+            (0..number).map(hand_in).collect::<Vec<_>>()
+        };
+        let alone = hand_in(1);
+        until_begun(&begun, 1).await;
+        let two = hand_in(2);
+        until_begun(&begun, 2).await;
+        // Both places are taken.
+        let three = hand_in(3);
+        tokio::time::sleep(2 * GROWS).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 2);
+        go.notify_one();
+        until_begun(&begun, 3).await;
+        go.notify_one();
+        // It is too small to go beside the three, until it has waited.
+        let small = hand_in(1);
+        tokio::time::sleep(GROWS / 2).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 3);
+        tokio::time::sleep(GROWS).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 4);
+        for _ in 0..2 {
+            go.notify_one();
+            tokio::task::yield_now().await;
+        }
+        for (some, size) in [(alone, 1), (two, 2), (three, 3), (small, 1)] {
             for one in some {
                 assert_eq!(one.await.unwrap(), Ok(size));
             }

@@ -49,6 +49,14 @@ pub struct LogFilter(Targets);
 )]
 pub struct BadFilter(String);
 
+impl LogFilter {
+    /// Our own lines from `info` on, and others' errors.
+    #[must_use]
+    pub fn ours() -> Self {
+        Self(Targets::new().with_default(LevelFilter::ERROR).with_target(OURS, LevelFilter::INFO))
+    }
+}
+
 impl FromStr for LogFilter {
     type Err = BadFilter;
 

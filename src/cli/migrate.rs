@@ -7,6 +7,7 @@ use super::running::{self, Schema};
 use super::{Database, Failure, print};
 use crate::clock::SharedClock;
 use crate::store::Store;
+use crate::telemetry::{self, LogFilter, LogFormat};
 
 #[derive(Args)]
 pub(super) struct Migrate {
@@ -26,6 +27,8 @@ pub(super) struct Migrate {
 
 impl Migrate {
     pub(super) async fn run(self, clock: SharedClock) -> Result<(), Failure> {
+        // What it waits for is said while it waits.
+        telemetry::start(&LogFilter::ours(), LogFormat::Text);
         let url = self.database.url()?;
         let store = Store::open(url, 1, clock)?;
         running::prepare(&store, url, Schema::Migrate).await?;

@@ -135,6 +135,10 @@ async fn a_schema_may_take_long_to_change_and_who_comes_meanwhile_waits() {
     };
     let (one, other, ()) = tokio::join!(migrate(), migrate(), release);
     assert!(one.status.success() && other.status.success(), "{one:?} {other:?}");
+    let said = [one, other].map(|output| String::from_utf8(output.stderr).unwrap());
+    let waits = said.iter().filter(|said| said.contains("waiting until it is done")).count();
+    // And nothing of how slow a statement of a migration is.
+    assert!(waits == 1 && said.iter().all(|said| said.lines().count() <= 1), "{said:#?}");
 }
 
 /// A tenant `demo` with its key, as `dev` makes them in that database.
