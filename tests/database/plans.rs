@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use publish_ingest::account::AccountKey;
 use publish_ingest::store::{
-    AccountDeleted, Admitted, Queue, SandboxAsk, SandboxAsks, SandboxServed, Store, TaskFilters,
+    AccountDeleted, Admitted, Claimed, Queue, SandboxAsk, SandboxAsks, SandboxServed, Store, TaskFilters,
 };
 use publish_ingest::task::settle::telling;
 use publish_ingest::task::state::Status;
@@ -55,6 +56,23 @@ const TOUCHED: &str =
 /// Has this connection's own counts added now, and not in the middle of what is counted.
 pub(crate) async fn told(connection: &mut PgConnection) {
     connection.execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+}
+
+/// Has the planner know the tables as they are, and this connection's counts added.
+async fn analyze(connection: &mut PgConnection) {
+    connection.execute("ANALYZE").await.unwrap();
+    told(connection).await;
+}
+
+/// What the tenant's claim takes, and touches.
+async fn claim(world: &World) -> (Vec<Claimed>, i64) {
+    touched(world, async |store: &Store| store.claim(world.tenant.tenant_id, &limits("w")).await.unwrap())
+        .await
+}
+
+/// When an account of the tenant is free again, and what the question touches.
+async fn next_free(world: &World) -> (Option<TimeDelta>, i64) {
+    touched(world, async |store: &Store| store.next_free(world.tenant.tenant_id, SOON).await.unwrap()).await
 }
 
 /// Finished articles, each with all that belongs to it.
@@ -110,7 +128,7 @@ const LATER: &str = "CREATE TEMP TABLE later AS
 async fn a_plan_made_on_young_tables_serves_on_full_ones() {
     in_world(async |world: &World| {
         let tenant_id = world.tenant.tenant_id;
-        world.account(tenant_id, "blog1", MANY, chrono::TimeDelta::zero()).await;
+        world.account(tenant_id, "blog1", MANY, TimeDelta::zero()).await;
         world.store.close().await;
         // One connection, which keeps the plans it makes.
         let store = Store::open(&world.url, 1, world.shared_clock()).unwrap();
@@ -194,7 +212,7 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
         let mut connection = world.pool.acquire().await.unwrap();
         connection.execute(FINISHED).await.unwrap();
         // One account holds all that its lane takes, and 5,000 articles wait for it.
-        world.account(tenant_id, "blog2", 1, chrono::TimeDelta::zero()).await;
+        world.account(tenant_id, "blog2", 1, TimeDelta::zero()).await;
         world.group(tenant_id, "parked", &["blog2"]).await;
         let parked = (0..5_000).map(|n| world.new_task(&format!("parked-{n}"), "parked")).collect::<Vec<_>>();
         world.accept(&parked).await;
@@ -204,8 +222,7 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
         told(&mut connection).await;
         for analyzed in [false, true] {
             if analyzed {
-                connection.execute("ANALYZE").await.unwrap();
-                told(&mut connection).await;
+                analyze(&mut connection).await;
             }
             let (due, buffers) = touched(world, async |store: &Store| {
                 store.tenants_due(Queue::Publications, Uuid::nil(), 64, Duration::ZERO).await.unwrap()
@@ -213,9 +230,7 @@ async fn a_claim_touches_little_however_much_is_finished_or_waits_for_a_full_lan
             .await;
             assert_eq!(due.len(), 1);
             assert!(buffers < FEW, "who has something due: {buffers} buffers, analyzed: {analyzed}");
-            let (claimed, buffers) =
-                touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap())
-                    .await;
+            let (claimed, buffers) = claim(world).await;
             // The new one, once; what waits for the full lane, never.
             assert_eq!(claimed.len(), usize::from(!analyzed));
             assert!(buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
@@ -249,8 +264,7 @@ async fn one_account_and_one_group_are_read_and_changed_without_a_look_at_the_ot
         let group = "group7".parse().unwrap();
         for analyzed in [false, true] {
             if analyzed {
-                connection.execute("ANALYZE").await.unwrap();
-                told(&mut connection).await;
+                analyze(&mut connection).await;
             }
             let (read, buffers) =
                 touched(world, async |store: &Store| store.account(tenant_id, &account).await.unwrap()).await;
@@ -271,7 +285,6 @@ async fn one_account_and_one_group_are_read_and_changed_without_a_look_at_the_ot
 #[tokio::test]
 async fn a_claim_looks_at_no_account_that_has_something_later() {
     in_world(async |world: &World| {
-        let tenant_id = world.tenant.tenant_id;
         let mut connection = world.pool.acquire().await.unwrap();
         connection.execute("VACUUM ANALYZE").await.unwrap();
         connection.execute(BOXES).await.unwrap();
@@ -281,16 +294,12 @@ async fn a_claim_looks_at_no_account_that_has_something_later() {
         told(&mut connection).await;
         for analyzed in [false, true] {
             if analyzed {
-                connection.execute("ANALYZE").await.unwrap();
-                told(&mut connection).await;
+                analyze(&mut connection).await;
             }
-            let (claimed, buffers) =
-                touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap())
-                    .await;
+            let (claimed, buffers) = claim(world).await;
             assert_eq!(claimed.len(), usize::from(!analyzed));
             assert!(buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
-            let (free, buffers) =
-                touched(world, async |store: &Store| store.next_free(tenant_id, SOON).await.unwrap()).await;
+            let (free, buffers) = next_free(world).await;
             assert!(free.is_none() && buffers < FEW, "next free: {buffers} buffers, analyzed: {analyzed}");
         }
     })
@@ -305,7 +314,7 @@ async fn a_parked_account_costs_what_expires_and_no_more() {
         let mut connection = world.pool.acquire().await.unwrap();
         connection.execute(FINISHED).await.unwrap();
         world.group(tenant_id, "parked", &["blog2"]).await;
-        let later = world.clock_now() + chrono::TimeDelta::days(300);
+        let later = world.clock_now() + TimeDelta::days(300);
         let articles = (0..3_000).map(|n| {
             let mut task = world.new_task(&format!("parked-{n}"), "parked");
             task.publish_at = (n >= DUE).then_some(later);
@@ -316,11 +325,9 @@ async fn a_parked_account_costs_what_expires_and_no_more() {
         world.store.close().await;
         told(&mut connection).await;
         let telling = telling(Duration::ZERO);
-        let (claimed, buffers) =
-            touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap()).await;
+        let (claimed, buffers) = claim(world).await;
         assert!(claimed.is_empty() && buffers < FEW, "claim: {buffers} buffers");
-        let (free, buffers) =
-            touched(world, async |store: &Store| store.next_free(tenant_id, SOON).await.unwrap()).await;
+        let (free, buffers) = next_free(world).await;
         assert!(free.is_none() && buffers < FEW, "next free: {buffers} buffers");
         let (expired, buffers) =
             touched(world, async |store: &Store| store.expire_due(tenant_id, telling).await.unwrap()).await;
@@ -366,15 +373,11 @@ async fn a_full_day_costs_nothing_however_much_waits_for_its_end() {
         told(&mut connection).await;
         for analyzed in [false, true] {
             if analyzed {
-                connection.execute("ANALYZE").await.unwrap();
-                told(&mut connection).await;
+                analyze(&mut connection).await;
             }
-            let (claimed, buffers) =
-                touched(world, async |store: &Store| store.claim(tenant_id, &limits("w")).await.unwrap())
-                    .await;
+            let (claimed, buffers) = claim(world).await;
             assert!(claimed.is_empty() && buffers < FEW, "claim: {buffers} buffers, analyzed: {analyzed}");
-            let (free, buffers) =
-                touched(world, async |store: &Store| store.next_free(tenant_id, SOON).await.unwrap()).await;
+            let (free, buffers) = next_free(world).await;
             assert!(free.is_some() && buffers < FEW, "next free: {buffers} buffers, analyzed: {analyzed}");
         }
         // Nothing had a slot of that day, so it is taken back.
@@ -417,7 +420,7 @@ async fn ask(world: &World, store: &Store, what: &str) -> usize {
         "no such account" => filters.account_id = Some("nobody".to_owned()),
         "no such group" => filters.group_code = Some("nowhere".parse().unwrap()),
         // Of the ids that are made by time, all lie behind it.
-        "a time" => filters.created_before = Some(world.clock_now() - chrono::TimeDelta::days(7)),
+        "a time" => filters.created_before = Some(world.clock_now() - TimeDelta::days(7)),
         other => panic!("nobody asks for {other}"),
     }
     store.task_page(tenant_id, &filters, before, 20).await.unwrap().tasks.len()
@@ -459,8 +462,7 @@ async fn a_page_and_a_lookup_touch_no_more_of_a_larger_table() {
         told(&mut connection).await;
         for analyzed in [false, true] {
             if analyzed {
-                connection.execute("ANALYZE").await.unwrap();
-                told(&mut connection).await;
+                analyze(&mut connection).await;
             }
             for ((what, small), large) in ASKED.iter().zip(&first).zip(measure().await) {
                 println!("{what}: {small:?}, {large:?}");

@@ -260,6 +260,7 @@ async fn bodies_in_memory_have_a_limit_together() {
     }
     let third = answer(url, &almost).await;
     assert_problem(&third, 503, "unavailable");
+    assert!(third.contains("too many large bodies"), "{third}");
     assert_serves(&dev, "small").await;
     drop(unfinished);
     eventually("there is room again", async || {
